@@ -1,0 +1,5 @@
+"""``python -m commcalc`` is the command ``commcalc``."""
+
+from commcalc.cli import main
+
+main()

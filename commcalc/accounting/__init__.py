@@ -1,0 +1,1 @@
+"""How much in all: ledgers of rows and their totals, and the join of volumes with prices."""

@@ -1,0 +1,177 @@
+"""The join of volumes and prices: each row on the levels its group rides, and the totals by group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from commcalc.accounting.ledger import GROUPS, Ledger, Row, Warn, build
+from commcalc.algebra.collective import Convention
+from commcalc.network.cost import Algorithm
+from commcalc.network.hierarchy import Priced, price
+from commcalc.network.link import Network
+from commcalc.network.placement import Placement, place
+from commcalc.transformer.limits import legal_degrees, limits
+from commcalc.units import format_seconds
+
+
+class Entry(NamedTuple):
+    """A row with its price; None where no network was given."""
+
+    row: Row
+    priced: Priced | None
+
+    @property
+    def time_s(self) -> float:
+        """Seconds of one call."""
+        return self.priced.cost.time_s if self.priced else 0.0
+
+    @property
+    def egress_bytes(self) -> int:
+        """Bytes one device sends under the priced algorithm; the ring count where nothing is priced."""
+        return self.priced.cost.egress_bytes if self.priced else self.row.wire_bytes
+
+    @property
+    def bound(self) -> str | None:
+        """``latency`` or ``bandwidth``: the larger part of the time."""
+        if self.priced is None:
+            return None
+        return "latency" if self.priced.cost.latency_s > self.priced.cost.bandwidth_s else "bandwidth"
+
+    @property
+    def crossover_payload_bytes(self) -> int | None:
+        """The payload at which latency and bandwidth take equally long, everything else alike."""
+        if self.priced is None or self.priced.cost.bandwidth_s == 0:
+            return None
+        cost = self.priced.cost
+        return round(cost.latency_s / cost.bandwidth_s * self.row.payload_bytes)
+
+
+class Total(NamedTuple):
+    """What a group's rows add up to. ``time_s`` is None where nothing was priced."""
+
+    count: int
+    payload_bytes: int
+    wire_bytes: int
+    time_s: float | None
+
+
+class PricedLedger(NamedTuple):
+    """A ledger with its prices and totals: ``totals[scope][group]``, scopes block, stage and step."""
+
+    ledger: Ledger
+    entries: tuple[Entry, ...]
+    totals: dict[str, dict[str, Total]]
+    warnings: tuple[Warn, ...]
+    assumptions: tuple[str, ...]
+
+
+def placement_of(row: Row, ledger: Ledger, network: Network) -> Placement:
+    """Where the group of ``row`` lies on the network."""
+    mesh = ledger.layout.mesh
+    return place(row.group_size, mesh.stride(mesh.label(row.axes)[-1]), network)
+
+
+def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm = Algorithm.AUTO) -> PricedLedger:
+    """Price every row, one by one; ``network`` None counts bytes only."""
+    entries = []
+    for row in ledger.rows:
+        priced = None
+        if network is not None:
+            at = placement_of(row, ledger, network)
+            priced = price(row.kind, row.payload_bytes, at, network, algorithm, ledger.convention)
+        entries.append(Entry(row, priced))
+    totals = {
+        "block": _totals(entries, {"block": 1}),
+        "stage": _totals(entries, {"block": ledger.stage.layers}),
+        "step": _by_group([(entry, ledger.times_in_step(entry.row)) for entry in entries], network is not None),
+    }
+    found = PricedLedger(ledger, tuple(entries), totals, ledger.warnings, ledger.assumptions)
+    if network is None:
+        said = "no hardware is given: bytes are counted, nothing is timed"
+        return found._replace(assumptions=(*ledger.assumptions, said))
+    return found._replace(
+        warnings=(*ledger.warnings, *_crossing(found, network, algorithm)),
+        assumptions=(*ledger.assumptions, *_said(found, network, algorithm)),
+    )
+
+
+def _totals(entries: list[Entry], times: dict[str, int]) -> dict[str, Total]:
+    """Block rows only, ``times["block"]`` times."""
+    chosen = [(entry, entry.row.count * times["block"]) for entry in entries if entry.row.per == "block"]
+    return _by_group(chosen, not entries or entries[0].priced is not None)
+
+
+def _by_group(chosen: list[tuple[Entry, int]], timed: bool) -> dict[str, Total]:
+    def add(rows: list[tuple[Entry, int]]) -> Total:
+        return Total(
+            sum(times for _, times in rows),
+            sum(entry.row.payload_bytes * times for entry, times in rows),
+            sum(entry.row.wire_bytes * times for entry, times in rows),
+            sum(entry.time_s * times for entry, times in rows) if timed else None,
+        )
+
+    found = {group: add([item for item in chosen if item[0].row.group == group]) for group in GROUPS}
+    return found | {"all": add(chosen)}
+
+
+def _crossing(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[Warn]:
+    """A frequent group that leaves its fastest level: what a block then costs, and beside it the degree that stays."""
+    ledger = priced.ledger
+    parallel = ledger.parallel
+    at = next((entry for entry in priced.entries if entry.row.group_size == parallel.tp), None)
+    if parallel.tp == 1 or at is None or at.priced is None:
+        return []
+    where = placement_of(at.row, ledger, network)
+    if where.outermost == 0:
+        return []
+    inner, outer = network.levels[0], network.levels[where.outermost]
+    size = f" ({inner.devices} devices)" if inner.devices else ""
+    message = f"tp {parallel.tp} leaves {inner.name}{size} and crosses {outer.name}"
+    if where.uneven:
+        message += f", in unequal parts: priced as one flat ring with {where.channels} links across"
+    here = priced.totals["block"]["tp"].time_s or 0.0
+    message += f": a block communicates for {format_seconds(here)}"
+    stays = _largest_inside(ledger, network)
+    if stays is not None:
+        smaller = replace(parallel, tp=stays)
+        beside = price_ledger(build(ledger.model, smaller, ledger.work, ledger.convention), network, algorithm)
+        there = beside.totals["block"]["tp"].time_s or 0.0
+        ratio = f", {here / there:.3g} times as long" if there else ""
+        message += f", against {format_seconds(there)} at tp {stays}, which stays on {inner.name}{ratio}"
+    return [Warn("tp-crosses-level", message)]
+
+
+def _largest_inside(ledger: Ledger, network: Network) -> int | None:
+    """The largest legal TP degree above 1 that stays on the innermost level, if there is one."""
+    devices = network.levels[0].devices
+    parallel = ledger.parallel
+    stride = parallel.mesh.stride("tp")
+    if devices is None or stride >= devices:
+        return None
+    legal = legal_degrees(limits(ledger.model, parallel, ledger.work), devices // stride)
+    inside = [tp for tp in legal if tp > 1 and place(tp, stride, network).outermost == 0]
+    return max(inside, default=None)
+
+
+def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[str]:
+    said = ["bandwidths are one direction, per device; times are latency plus bandwidth, nothing overlapped"]
+    if algorithm is Algorithm.AUTO:
+        said.append("algorithm: the fastest that the level offers to each collective")
+    else:
+        said.append(f"algorithm: {algorithm}, where a collective can use it; the ring where not")
+    ridden = {name for entry in priced.entries for name in _levels_of(entry)}
+    idle = [level.name for level in network.levels if level.latency_s == 0 and level.name in ridden]
+    if idle:
+        said.append(f"latency is taken as zero on {', '.join(idle)}")
+    if any(entry.priced and entry.priced.phases for entry in priced.entries):
+        said.append("phases of a collective over several levels follow one another; their times add up")
+    if priced.ledger.convention is Convention.TEXTBOOK:
+        said.append("textbook convention: times drop the (n-1)/n of the ring")
+    return said
+
+
+def _levels_of(entry: Entry) -> list[str]:
+    if entry.priced is None:
+        return []
+    return [entry.priced.level, *(phase.level for phase in entry.priced.phases)]

@@ -1,0 +1,1 @@
+"""What moves: meshes, shardings, collectives and programs as pure values. No files, no clocks."""

@@ -1,0 +1,150 @@
+"""A chain of named operations on tensors with named dimensions, before anything is said of devices.
+
+An operation names a *rule*, which says all that the derivation must know of it: what it needs of its operands'
+shardings. What it computes is the simulator's business and is named by ``function``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from commcalc.algebra.sharding import Sharding
+
+
+class Rule(StrEnum):
+    """What an operation needs of its operands.
+
+    ``CONTRACT``   sums over the dimensions its output lacks; pending sums pass through
+    ``LOOKUP``     rows of a table by index: a contraction with a one-hot matrix that is never built
+    ``ADD``        terms of one sum; stays pending only where all terms are
+    ``BIAS``       adds a vector that is no pending sum, so its other operand must not be one (it would be added n times)
+    ``NORM``       non-linear, and needs the dimensions ``over`` whole
+    ``POINTWISE``  non-linear, element by element; operands may lack dimensions (broadcast)
+    ``ATTEND``     softmax attention: non-linear, needs the dimensions ``over`` whole
+    ``REDUCE``     sum or maximum over the dimensions ``over``; pending where those are split
+    ``TAKE``       each device takes its part of the dimensions ``over``, which must be whole
+    """
+
+    CONTRACT = "contract"
+    LOOKUP = "lookup"
+    ADD = "add"
+    BIAS = "bias"
+    NORM = "norm"
+    POINTWISE = "pointwise"
+    ATTEND = "attend"
+    REDUCE = "reduce"
+    TAKE = "take"
+
+
+class Role(StrEnum):
+    """Whose element type a tensor has; an index has no gradient."""
+
+    INDEX = "index"
+    ACTIVATION = "activation"
+    WEIGHT = "weight"
+    GRADIENT = "gradient"
+    FP32 = "fp32"
+
+
+class Tensor(NamedTuple):
+    """A tensor of the program.
+
+    ``sharding`` is how the layout stores a weight or input, or keeps an activation; None where an activation lies
+    as the operation that makes it leaves it.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    role: Role = Role.ACTIVATION
+    sharding: Sharding | None = None
+
+
+class Op(NamedTuple):
+    """One operation. ``label`` is the name it shares with operations that frameworks run as one (``qkv_proj``)."""
+
+    name: str
+    label: str
+    sublayer: str
+    rule: Rule
+    inputs: tuple[str, ...]
+    weights: tuple[str, ...]
+    output: str
+    over: tuple[str, ...] = ()
+    function: str = ""
+    # False where no gradient flows back through it (the maximum that steadies a softmax).
+    differentiable: bool = True
+    # True for a norm of a head that devices share: its backward is linear in the gradient, so each device runs it
+    # on its own part of the sum, and nothing is reduced before it.
+    # Source: Megatron-LM core/transformer/attention.py (k_layernorm after the gather of shared KV heads).
+    partial_gradient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Operations in order, their tensors by name, and what goes in."""
+
+    name: str
+    tensors: Mapping[str, Tensor]
+    ops: tuple[Op, ...]
+    inputs: tuple[str, ...]
+    output: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Builder:
+    """Writes a `Program` down, operation by operation, under one sublayer at a time."""
+
+    name: str
+    sublayer: str = ""
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def input(self, name: str, sharding: Sharding, role: Role = Role.ACTIVATION) -> str:
+        """A tensor that comes from outside, as it lies there."""
+        self.tensors[name] = Tensor(name, sharding.dims, role, sharding)
+        self.inputs.append(name)
+        return name
+
+    def weight(self, name: str, sharding: Sharding) -> str:
+        """A parameter, as the layout stores it."""
+        self.tensors[name] = Tensor(name, sharding.dims, Role.WEIGHT, sharding)
+        return name
+
+    def op(
+        self,
+        rule: Rule,
+        name: str,
+        inputs: tuple[str, ...],
+        output: str,
+        dims: tuple[str, ...],
+        *,
+        weights: tuple[str, ...] = (),
+        label: str | None = None,
+        kept: Sharding | None = None,
+        role: Role = Role.ACTIVATION,
+        over: tuple[str, ...] = (),
+        function: str = "",
+        differentiable: bool = True,
+        partial_gradient: bool = False,
+    ) -> str:
+        """Add an operation and the tensor it makes; returns that tensor's name."""
+        self.tensors[output] = Tensor(output, dims, role, kept)
+        self.ops.append(
+            Op(
+                name, label or name, self.sublayer, rule, inputs, weights, output, over,
+                function or name, differentiable, partial_gradient,
+            )
+        )  # fmt: skip
+        return output
+
+    def program(self) -> Program:
+        """What was written; its output is the last tensor made."""
+        return Program(
+            self.name, self.tensors, tuple(self.ops), tuple(self.inputs), self.ops[-1].output, tuple(self.notes)
+        )

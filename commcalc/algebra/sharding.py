@@ -1,0 +1,119 @@
+"""The sharding of one tensor: which mesh axes split which dimension, and over which it is still a partial sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from commcalc.algebra.mesh import Mesh
+from commcalc.algebra.size import Product, Size, size_of
+from commcalc.errors import ShardingError
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """``A[I_X, J_{YZ}]{U_W}``: ``dims`` ``(I, J)``, ``split`` ``((X,), (Y, Z))``, ``unreduced`` ``(W,)``.
+
+    A mesh axis may be spent once: on one dimension or on the pending sum. `ShardingError` otherwise. The axes of the
+    pending sum have no order and are kept sorted, so that equal shardings compare equal.
+    """
+
+    dims: tuple[str, ...]
+    split: tuple[tuple[str, ...], ...]
+    unreduced: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.dims) != len(self.split):
+            raise ShardingError(f"{len(self.dims)} dimensions but {len(self.split)} splits")
+        if len(set(self.dims)) != len(self.dims):
+            raise ShardingError(f"a dimension is named twice in [{', '.join(self.dims)}]")
+        spent: dict[str, str] = {}
+        uses = [(dim, axis) for dim, axes in zip(self.dims, self.split, strict=True) for axis in axes]
+        for place, axis in [*uses, *(("the pending sum", axis) for axis in self.unreduced)]:
+            if axis in spent:
+                raise ShardingError(
+                    f"axis {axis} is used twice in one tensor: on {spent[axis]} and on {place}",
+                    hint="a device has one position on an axis, so only the diagonal blocks could be held; "
+                    f"split {place} over another axis or leave it whole",
+                )
+            spent[axis] = place
+        object.__setattr__(self, "unreduced", tuple(sorted(self.unreduced)))
+
+    @classmethod
+    def of(cls, dims: Sequence[str], axes: Mapping[str, tuple[str, ...]], unreduced: Sequence[str] = ()) -> Sharding:
+        """The sharding of a tensor with ``dims``, each split over ``axes[dim]`` where that is given."""
+        return cls(tuple(dims), tuple(axes.get(dim, ()) for dim in dims), tuple(unreduced))
+
+    def axes_of(self, dim: str) -> tuple[str, ...]:
+        """The axes that split ``dim``; none where the tensor has no such dimension."""
+        return next((axes for name, axes in zip(self.dims, self.split, strict=True) if name == dim), ())
+
+    @property
+    def placed(self) -> dict[str, str]:
+        """Every axis that splits a dimension, with that dimension."""
+        return {axis: dim for dim, axes in zip(self.dims, self.split, strict=True) for axis in axes}
+
+    @property
+    def varying(self) -> tuple[str, ...]:
+        """The axes along which devices hold different data: those that split it, and those of the pending sum."""
+        return (*(axis for axes in self.split for axis in axes), *self.unreduced)
+
+    def with_dim(self, dim: str, axes: Sequence[str]) -> Sharding:
+        """The same with ``dim`` split over ``axes`` instead."""
+        split = tuple(tuple(axes) if name == dim else old for name, old in zip(self.dims, self.split, strict=True))
+        return Sharding(self.dims, split, self.unreduced)
+
+    def reduced(self, unreduced: Sequence[str] = ()) -> Sharding:
+        """The same with only ``unreduced`` as its pending sum."""
+        return Sharding(self.dims, self.split, tuple(unreduced))
+
+    def local_elements(self) -> Product:
+        """Elements that one device holds, as a formula."""
+        return Product(1, self.dims, tuple(axis for axes in self.split for axis in axes))
+
+    def local_size(self, bits: int) -> Size:
+        """Bytes that one device holds, as a formula."""
+        return Size((self.local_elements(),), bits)
+
+    def state(self) -> str:
+        """``partial``, ``sharded`` or ``replicated``: the three kinds of data a device can hold."""
+        if self.unreduced:
+            return "partial"
+        return "sharded" if any(self.split) else "replicated"
+
+
+def local_shape(sharding: Sharding, sizes: Mapping[str, int], mesh: Mesh) -> tuple[int, ...]:
+    """Shape of the block that one device holds; `ShardingError` naming the remainder where a size does not divide.
+
+    >>> A = Sharding(("I", "J"), (("X", "Y"), ()))
+    >>> local_shape(A, {"I": 128, "J": 2048}, Mesh.of({"X": 2, "Y": 8, "Z": 2}))
+    (8, 2048)
+    """
+    shape = []
+    for dim, axes in zip(sharding.dims, sharding.split, strict=True):
+        size, ways = size_of(dim, sizes), mesh.size(axes)
+        if size % ways:
+            over = ", ".join(f"{name}={mesh.size([name])}" for name in axes)
+            raise ShardingError(
+                f"dimension {dim} of size {size} does not split {ways} ways: {size} mod {ways} = {size % ways}",
+                context=f"mesh: {over}",
+                hint=f"the nearest sizes that do are {size - size % ways} and {size - size % ways + ways}",
+            )
+        shape.append(size // ways)
+    return tuple(shape)
+
+
+def bytes_per_device(sharding: Sharding, sizes: Mapping[str, int], mesh: Mesh, bits: int) -> int:
+    """Bytes that one device holds; a fraction of a byte at the end is rounded up."""
+    return -(-prod(local_shape(sharding, sizes, mesh)) * bits // 8)
+
+
+def shards(sharding: Sharding, mesh: Mesh) -> int:
+    """Into how many different blocks the tensor is cut."""
+    return mesh.size([axis for axes in sharding.split for axis in axes])
+
+
+def replicas(sharding: Sharding, mesh: Mesh) -> int:
+    """How many devices hold each block (each term of the sum, where one is pending)."""
+    return mesh.devices // (shards(sharding, mesh) * mesh.size(sharding.unreduced))

@@ -1,0 +1,1 @@
+"""Presets and job files: find, load, validate, say where each value came from."""

@@ -1,0 +1,140 @@
+"""The fields of model, parallelism, workload and links: how each is read, and what it is when nobody says.
+
+A field reads the same from a file, from ``--set`` and from its own option; every wrong value is told with its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from commcalc.catalog.document import Items, Leaf, Node, Section
+from commcalc.errors import CommcalcError, SpecError, UnitError, UnknownName
+from commcalc.units import parse_bytes, parse_count, parse_dtype, parse_flops, parse_rate, parse_seconds
+
+Reader = Callable[[Leaf], object]
+
+
+class Field(NamedTuple):
+    """One key: how its value is read, and its default (`None`: it stays ungiven)."""
+
+    read: Reader
+    default: object = None
+    # For messages: what the value should look like.
+    like: str = ""
+
+
+def whole(leaf: Leaf) -> int:
+    """A whole number of at least 1; ``8K`` is 8192."""
+    value = leaf.value
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise UnitError(f"{_shown(leaf)} is no whole number")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UnitError(f"{_shown(leaf)} is not finite")
+    return parse_count(leaf.text)
+
+
+def whole_or_zero(leaf: Leaf) -> int:
+    """A whole number of at least 0."""
+    if leaf.value == 0 and not isinstance(leaf.value, bool):
+        return 0
+    return whole(leaf)
+
+
+def flag(leaf: Leaf) -> bool:
+    """``true`` or ``false``, and nothing that merely looks like it."""
+    if not isinstance(leaf.value, bool):
+        raise UnitError(f"{_shown(leaf)} is neither true nor false")
+    return leaf.value
+
+
+def text(leaf: Leaf) -> str:
+    """Any text that is not empty."""
+    if not leaf.text:
+        raise UnitError("an empty text")
+    return leaf.text
+
+
+def choice(kind: type[StrEnum]) -> Reader:
+    """One of the values of ``kind``."""
+
+    def read(leaf: Leaf) -> object:
+        if leaf.text not in kind.__members__.values():
+            raise UnknownName(kind.__name__, leaf.text, [*kind])
+        return kind(leaf.text)
+
+    return read
+
+
+def order(leaf: Leaf) -> tuple[str, ...]:
+    """All five axes, innermost first, joined by ``-``."""
+    axes = tuple(leaf.text.split("-"))
+    if sorted(axes) != sorted(("tp", "cp", "ep", "dp", "pp")):
+        raise UnitError(f"{leaf.text!r} is no order of the axes", hint="name each once, innermost first: tp-cp-ep-dp-pp")
+    return axes
+
+
+def dtype(leaf: Leaf) -> object:
+    """An element type."""
+    return parse_dtype(leaf.text)
+
+
+def quantity(parse: Callable[[str], object]) -> Reader:
+    """A number with its unit."""
+
+    def read(leaf: Leaf) -> object:
+        if isinstance(leaf.value, bool) or leaf.value is None:
+            raise UnitError(f"{_shown(leaf)} is no quantity")
+        return parse(leaf.text)
+
+    return read
+
+
+seconds = quantity(parse_seconds)
+rate = quantity(parse_rate)
+size = quantity(parse_bytes)
+flops = quantity(parse_flops)
+
+
+def _shown(leaf: Leaf) -> str:
+    return "null" if leaf.value is None else repr(leaf.text[:60])
+
+
+class Read(NamedTuple):
+    """The values of a section, where each came from, and what was wrong with others."""
+
+    values: dict[str, object]
+    sources: dict[str, str]
+    problems: list[CommcalcError]
+
+
+def read_section(section: Section, fields: Mapping[str, Field], path: str) -> Read:
+    """Read every entry of ``section`` by its field; unknown keys, wrong types and values are all collected."""
+    values: dict[str, object] = {}
+    sources: dict[str, str] = {}
+    problems: list[CommcalcError] = []
+    for key, node in section.entries.items():
+        if key not in fields:
+            problems.append(UnknownName(f"key in {path}", key, fields, where=section.keys[key]))
+            continue
+        field = fields[key]
+        where = f"{node.where} {path}.{key}"
+        try:
+            values[key] = field.read(scalar_of(node, where))
+            sources[key] = node.where
+        except CommcalcError as problem:
+            hint = problem.hint or (f"write it like {field.like}" if field.like else None)
+            problems.append(SpecError(problem.message, where=where, hint=hint))
+    return Read(values, sources, problems)
+
+
+def scalar_of(node: Node, where: str) -> Leaf:
+    """The scalar that stands at ``node``; `SpecError` for a list, a mapping or nothing."""
+    if isinstance(node, (Section, Items)):
+        kind = "a mapping" if isinstance(node, Section) else "a list"
+        raise SpecError(f"{kind} where one value is expected", where=where)
+    if node.value is None:
+        raise SpecError("no value", where=where)
+    return node

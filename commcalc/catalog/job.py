@@ -1,0 +1,337 @@
+"""A job: model, machine, degrees and work, put together from a file, options and defaults, each value with its origin.
+
+Options win over the job file. Without a job and without a model the packaged default job is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from commcalc.algebra.collective import Convention
+from commcalc.catalog.document import Items, Leaf, Node, Section, parse_document, scalar
+from commcalc.catalog.fields import Field, choice, dtype, flag, order, read_section, whole, whole_or_zero
+from commcalc.catalog.hardware import Hardware, read_hardware, with_link
+from commcalc.catalog.models import FIELDS as MODEL_FIELDS
+from commcalc.catalog.models import read_model
+from commcalc.catalog.presets import load
+from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError, raise_all
+from commcalc.network.cost import Algorithm
+from commcalc.transformer.layout import KvPolicy, LayoutName
+from commcalc.transformer.spec import Model, Phase
+from commcalc.transformer.work import DEFAULT_ORDER, Parallelism, Recompute, VocabPadding, Workload
+from commcalc.units import Dtype, parse_rate, parse_seconds
+
+DEFAULT_JOB = "llama-3-70b-h100"
+DEFAULT_SEQUENCE = 4096
+FRAMEWORKS = ("megatron",)
+
+
+def _framework(leaf: Leaf) -> str:
+    if leaf.text not in FRAMEWORKS:
+        raise UnknownName("framework", leaf.text, FRAMEWORKS)
+    return leaf.text
+
+
+PARALLELISM = {
+    "tp": Field(whole, 1, "8"),
+    "sp": Field(flag, None, "true"),
+    "cp": Field(whole, 1, "1"),
+    "ep": Field(whole, 1, "1"),
+    "pp": Field(whole, 1, "4"),
+    "dp": Field(whole, 1, "16"),
+    "zero": Field(whole_or_zero, 0, "0"),
+    "layout": Field(choice(LayoutName), None, "megatron-sp"),
+    "framework": Field(_framework, "megatron", "megatron"),
+    "order": Field(order, DEFAULT_ORDER, "tp-cp-ep-dp-pp"),
+    "kv": Field(choice(KvPolicy), None, "replicate"),
+    "vocab_padding": Field(choice(VocabPadding), VocabPadding.MEGATRON, "megatron"),
+}
+WORKLOAD = {
+    "phase": Field(choice(Phase), Phase.TRAIN, "train"),
+    "sequence_length": Field(whole, None, "8192 or 8K"),
+    "micro_batch_size": Field(whole, 1, "1"),
+    "global_batch_size": Field(whole, None, "512"),
+    "dtype": Field(dtype, Dtype.BF16, "bf16"),
+    "grad_dtype": Field(dtype, Dtype.FP32, "fp32"),
+    "recompute": Field(choice(Recompute), Recompute.NONE, "full"),
+    "regather": Field(flag, True, "true"),
+}
+LINKS = {
+    "algorithm": Field(choice(Algorithm), Algorithm.AUTO, "ring"),
+    "convention": Field(choice(Convention), Convention.EXACT, "exact"),
+}
+SECTIONS: Mapping[str, Mapping[str, Field]] = {
+    "model": MODEL_FIELDS,
+    "hardware": {},
+    "parallelism": PARALLELISM,
+    "workload": WORKLOAD,
+    "links": LINKS,
+}
+
+
+class Assignment(NamedTuple):
+    """One value from the command line: ``parallelism.tp`` from ``--tp 8``."""
+
+    path: str
+    text: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the command line asks: a job (name, file or YAML text), its replacements, and single values."""
+
+    job: str | None = None
+    job_text: str | None = None
+    model: str | None = None
+    hardware: str | None = None
+    assignments: Sequence[Assignment] = ()
+    bandwidths: Sequence[str] = ()
+    latencies: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A resolved question. ``sources`` names the origin of every value by its path."""
+
+    model: Model
+    hardware: Hardware | None
+    parallel: Parallelism
+    work: Workload
+    algorithm: Algorithm
+    convention: Convention
+    framework: str
+    sources: Mapping[str, str]
+    warnings: tuple[tuple[str, str], ...]
+
+
+def resolve_job(request: Request) -> Job:
+    """Everything the request says, read and checked; all that is wrong is raised together."""
+    root = _base(request)
+    problems: list[CommcalcError] = []
+    broken: list[str] = []
+    for key in root.entries:
+        if key not in SECTIONS:
+            problems.append(UnknownName("key in the job", key, SECTIONS, where=root.keys[key]))
+    for kind in ("model", "hardware"):
+        try:
+            _expand(root, kind)
+        except CommcalcError as problem:
+            problems += problem.problems
+            broken.append(kind)
+            root.entries.pop(kind)
+    for assignment in request.assignments:
+        if assignment.path.partition(".")[0] in broken:
+            continue
+        try:
+            assign(root, assignment)
+        except CommcalcError as problem:
+            problems.append(problem)
+    return _Resolver(root, request, problems, broken).job()
+
+
+def _base(request: Request) -> Section:
+    """The tree that options are laid over: the job, the default job, or nothing."""
+    if request.job_text is not None:
+        root = parse_document(request.job_text, "stdin")
+    elif request.job is not None:
+        root = load("job", request.job)
+        root.entries.pop("name", None)
+    elif request.model is None:
+        root = load("job", DEFAULT_JOB)
+        root.entries.pop("name", None)
+    else:
+        root = Section("the command line")
+    for about in ("sources", "notes", "aliases"):
+        root.entries.pop(about, None)
+    for kind, given in (("model", request.model), ("hardware", request.hardware)):
+        if given is not None:
+            root.entries[kind] = Leaf(given, given, f"--{kind} {given}")
+            root.keys[kind] = f"--{kind}"
+    return root
+
+
+def _expand(root: Section, kind: str) -> None:
+    """Put the fields of a named model or machine in the place of its name."""
+    node = root.entries.get(kind)
+    if isinstance(node, Leaf):
+        if node.value is None:
+            raise SpecError(f"{kind} has no value", where=node.where)
+        root.entries[kind] = load(kind, node.text)
+    elif isinstance(node, Items):
+        raise SpecError(f"a list where one {kind} is expected", where=node.where)
+
+
+def assign(root: Section, assignment: Assignment) -> None:
+    """Set one value of the tree; `UnknownName` with the nearest known keys where the path leads nowhere."""
+    parts = assignment.path.split(".")
+    place = assignment.origin
+    if parts[0] not in SECTIONS:
+        raise UnknownName("section", parts[0], SECTIONS, where=place)
+    if len(parts) < 2:
+        raise UsageError(f"{assignment.path} is a section; name a key in it", where=place)
+    fields = SECTIONS[parts[0]]
+    if fields and (len(parts) > 2 or parts[1] not in fields):
+        raise UnknownName(f"key in {parts[0]}", ".".join(parts[1:]), fields, where=place)
+    node: Node = root.entries.setdefault(parts[0], Section(place))
+    root.keys.setdefault(parts[0], place)
+    for part in parts[1:-1]:
+        node = _child(node, part, place)
+    if not isinstance(node, Section):
+        raise UsageError(f"{assignment.path} leads into a single value", where=place)
+    if not fields and parts[-1] not in node.entries and parts[-1] not in ("in_network_reduction", "latency", "devices"):
+        raise UnknownName(f"key in {'.'.join(parts[:-1])}", parts[-1], node.entries, where=place)
+    node.entries[parts[-1]] = _leaf(assignment)
+    node.keys[parts[-1]] = place
+
+
+def _leaf(assignment: Assignment) -> Leaf:
+    return Leaf(scalar(assignment.text), assignment.text, assignment.origin)
+
+
+def _child(node: Node, part: str, place: str) -> Node:
+    if isinstance(node, Items):  # the levels of a network go by their names
+        named = {
+            leaf.text: item
+            for item in node.items
+            if isinstance(item, Section) and isinstance(leaf := item.entries.get("name"), Leaf)
+        }
+        if part not in named:
+            raise UnknownName("level", part, named, where=place)
+        return named[part]
+    if not isinstance(node, Section) or part not in node.entries:
+        raise UnknownName("key", part, node.entries if isinstance(node, Section) else (), where=place)
+    return node.entries[part]
+
+
+class _Resolver:
+    """Reads the sections of the finished tree and fills in defaults."""
+
+    def __init__(self, root: Section, request: Request, problems: list[CommcalcError], broken: list[str]) -> None:
+        self.root = root
+        self.broken = broken
+        self.request = request
+        self.problems = problems
+        self.sources: dict[str, str] = {}
+        self.warnings: list[tuple[str, str]] = []
+
+    def job(self) -> Job:
+        model = self.model()
+        hardware = self.hardware()
+        parallel = self.values("parallelism", PARALLELISM)
+        work = self.values("workload", WORKLOAD)
+        links = self.values("links", LINKS)
+        raise_all(self.problems)
+        layout, sp = self.layout(parallel)
+        kv = parallel["kv"] or (KvPolicy.REFUSE if work["phase"].training else KvPolicy.REPLICATE)
+        if parallel["zero"] > 3:
+            raise SpecError(f"zero {parallel['zero']} is none of 0, 1, 2, 3", where="parallelism.zero")
+        if work["recompute"] is not Recompute.NONE and not work["phase"].training:
+            self.warnings.append(("recompute-without-backward", f"{work['phase']} has no backward pass: nothing is recomputed"))
+        longest = model.max_position_embeddings
+        if work["sequence_length"] is None:
+            work["sequence_length"] = min(DEFAULT_SEQUENCE, longest or DEFAULT_SEQUENCE)
+        if work["global_batch_size"] is None:
+            work["global_batch_size"] = work["micro_batch_size"] * parallel["dp"]
+        framework = parallel.pop("framework")
+        return Job(
+            model=model,
+            hardware=hardware,
+            parallel=Parallelism(**parallel | {"layout": layout, "sp": sp, "kv": kv}),
+            work=Workload(**work),
+            algorithm=links["algorithm"],
+            convention=links["convention"],
+            framework=framework,
+            sources=self.sources,
+            warnings=tuple(self.warnings),
+        )
+
+    def model(self) -> Model:
+        node = self.root.entries.get("model")
+        if "model" in self.broken:
+            return Model()
+        if not isinstance(node, Section):
+            self.problems.append(
+                SpecError("no model is given", where=self.root.where, hint="--model llama-3-70b, or `model:` in the job")
+            )
+            return Model()
+        try:
+            model, read = read_model(node)
+        except CommcalcError as problem:
+            self.problems += problem.problems
+            return Model()
+        self.problems += read.problems
+        told = node.entries.get("sources")
+        for key in MODEL_FIELDS:
+            self.sources[f"model.{key}"] = _origin(read.sources.get(key, "default"), key, told)
+        return model
+
+    def hardware(self) -> Hardware | None:
+        node = self.root.entries.get("hardware")
+        hardware: Hardware | None = None
+        if isinstance(node, Section):
+            hardware, sources, problems = read_hardware(node)
+            self.problems += problems
+            told = node.entries.get("sources")
+            self.sources |= {f"hardware.{key}": _origin(where, key, told) for key, where in sources.items()}
+            if problems:
+                return None
+        changes = [("bandwidth", given, parse_rate) for given in self.request.bandwidths]
+        changes += [("latency", given, parse_seconds) for given in self.request.latencies]
+        for key, given, read in changes:
+            try:
+                hardware = with_link(hardware, key, given, read, f"--{key}")
+            except CommcalcError as problem:
+                where = problem.where or f"--{key} {given}"
+                self.problems.append(type(problem)(problem.message, where=where, hint=problem.hint)
+                                     if not isinstance(problem, UnknownName) else problem)  # fmt: skip
+        for level in hardware.network.levels if hardware else ():
+            if math.isnan(level.bandwidth):
+                self.problems.append(
+                    UsageError("a latency but no bandwidth", where="--latency", hint="add --hardware or --bandwidth 450GB/s")
+                )
+        return hardware
+
+    def values(self, name: str, fields: Mapping[str, Field]) -> dict[str, Any]:
+        """The values of a section with defaults for what nobody gave."""
+        node = self.root.entries.get(name)
+        found: dict[str, Any] = {key: field.default for key, field in fields.items()}
+        self.sources |= {f"{name}.{key}": "default" for key in fields}
+        if isinstance(node, Section):
+            read = read_section(node, fields, name)
+            self.problems += read.problems
+            found |= read.values
+            self.sources |= {f"{name}.{key}": where for key, where in read.sources.items()}
+        elif node is not None and not (isinstance(node, Leaf) and node.value is None):
+            self.problems.append(SpecError("a mapping is expected here", where=f"{node.where} {name}"))
+        return found
+
+    def layout(self, parallel: dict[str, Any]) -> tuple[LayoutName, bool]:
+        """Layout and sequence parallelism, which name the same thing twice; an option beats a file."""
+        layout, sp = parallel["layout"], parallel["sp"]
+        if layout is None:
+            return (LayoutName.MEGATRON_SP if sp else LayoutName.MEGATRON), bool(sp)
+        split = layout is LayoutName.MEGATRON_SP
+        if sp is None or sp == split:
+            return layout, split
+        by_option = {key: self.sources[f"parallelism.{key}"].startswith("--") for key in ("layout", "sp")}
+        if by_option["sp"] and not by_option["layout"] and layout is not LayoutName.NONE:
+            return (LayoutName.MEGATRON_SP if sp else LayoutName.MEGATRON), sp
+        if by_option["layout"] and not by_option["sp"]:
+            return layout, split
+        raise UsageError(
+            f"layout {layout} and sp {str(sp).lower()} contradict each other",
+            where="parallelism.layout, parallelism.sp",
+            hint="give one of them: --layout megatron-sp is --sp",
+        )
+
+
+def _origin(where: str, key: str, told: Node | None) -> str:
+    """Where a value came from: the place, and what the file says of its source."""
+    if where.startswith("--") or where == "default" or not isinstance(told, Section):
+        return where
+    said = told.entries.get(key) or told.entries.get("*")
+    return f"{where} ({said.text})" if isinstance(said, Leaf) and ":" in where else where

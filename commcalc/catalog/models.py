@@ -1,0 +1,90 @@
+"""A model file: the fields of `transformer.spec.Model`, by the key names of Hugging Face, each with its source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from commcalc.catalog.document import Section
+from commcalc.catalog.fields import Field, Read, choice, flag, read_section, text, whole
+from commcalc.errors import SpecError
+from commcalc.transformer.spec import Model, Norm, NormPlacement, Positions, QkNorm
+
+FIELDS = {
+    "name": Field(text, like="llama-3-70b"),
+    "hidden_size": Field(whole, like="8192"),
+    "num_hidden_layers": Field(whole, like="80"),
+    "num_attention_heads": Field(whole, like="64"),
+    "num_key_value_heads": Field(whole, like="8"),
+    "head_dim": Field(whole, like="128"),
+    "intermediate_size": Field(whole, like="28672"),
+    "vocab_size": Field(whole, like="128256"),
+    "max_position_embeddings": Field(whole, like="8192"),
+    "gated_mlp": Field(flag, like="true"),
+    "norm": Field(choice(Norm), like="rmsnorm"),
+    "norm_placement": Field(choice(NormPlacement), like="pre"),
+    "qk_norm": Field(choice(QkNorm), like="none"),
+    "attention_bias": Field(flag, like="false"),
+    "attention_output_bias": Field(flag, like="false"),
+    "mlp_bias": Field(flag, like="false"),
+    "lm_head_bias": Field(flag, like="false"),
+    "position_embedding": Field(choice(Positions), like="rope"),
+    "tie_word_embeddings": Field(flag, like="false"),
+    "parallel_block": Field(flag, like="false"),
+    "parallel_norms": Field(whole, like="1"),
+    "quantization_group_size": Field(whole, like="128"),
+}
+# Keys of a file that say something about it and are no part of the architecture.
+ABOUT = ("aliases", "sources", "notes", "hf_repo")
+
+
+def read_model(section: Section, path: str = "model") -> tuple[Model, Read]:
+    """The model of a mapping; what it does not give and nothing needs stays None."""
+    if "model_type" in section.entries or "architectures" in section.entries:
+        raise SpecError(
+            "a Hugging Face config.json is not read yet",
+            where=section.where,
+            hint="write the fields as a YAML file: hidden_size, num_hidden_layers, num_attention_heads, ...",
+        )
+    own = {key: node for key, node in section.entries.items() if key not in ABOUT}
+    read = read_section(Section(section.where, own, section.keys), FIELDS, path)
+    values: dict[str, Any] = read.values
+    model = _derived(Model(**values), read, section, path)
+    return model, read
+
+
+def _derived(model: Model, read: Read, section: Section, path: str) -> Model:
+    """KV heads and head size where they follow from the others; contradictions are collected."""
+    heads, kv = model.num_attention_heads, model.num_key_value_heads
+    if heads is not None and kv is None:
+        model = replace(model, num_key_value_heads=heads)
+        read.sources["num_key_value_heads"] = "as many as num_attention_heads"
+    elif heads is not None and kv is not None and heads % kv:
+        where = f"{section.entries['num_key_value_heads'].where} {path}.num_key_value_heads"
+        read.problems.append(
+            SpecError(
+                f"num_attention_heads {heads} mod num_key_value_heads {kv} = {heads % kv}: each KV head serves "
+                "equally many query heads",
+                where=where,
+            )
+        )
+    if model.head_dim is None and heads is not None and model.hidden_size is not None:
+        if model.hidden_size % heads:
+            where = f"{section.entries['num_attention_heads'].where} {path}.num_attention_heads"
+            read.problems.append(
+                SpecError(
+                    f"hidden_size {model.hidden_size} mod num_attention_heads {heads} = {model.hidden_size % heads}, "
+                    "and head_dim is not given",
+                    where=where,
+                    hint="give head_dim",
+                )
+            )
+        else:
+            model = replace(model, head_dim=model.hidden_size // heads)
+            read.sources["head_dim"] = "hidden_size / num_attention_heads"
+    if model.parallel_norms not in (1, 2):
+        read.problems.append(
+            SpecError(f"parallel_norms {model.parallel_norms} is neither 1 nor 2", where=f"{path}.parallel_norms")
+        )
+    return model
+

@@ -1,0 +1,102 @@
+"""The command line: parse, call, print. One module per subcommand, loaded only when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from commcalc import __version__
+
+if TYPE_CHECKING:
+    import typer
+
+# Subcommand: the module and function behind it.
+COMMANDS = {"ledger": "ledger", "degrees": "degrees", "completions": "completions"}
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the program on the arguments of the process."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """The exit status of a command line: 0 done, 1 a check failed, 2 wrong input, 3 no legal answer, 130 Ctrl-C."""
+    from commcalc.cli.output import ClosedPipe, report_error, wants_json, write
+    from commcalc.errors import CommcalcError, UsageError
+
+    try:
+        try:
+            if list(args) in (["--version"], ["-V"]):
+                write(f"commcalc {__version__}\n")
+                return 0
+            return _invoke(args)
+        except CommcalcError as error:
+            report_error(error, wants_json(args))
+            return error.status
+    except ClosedPipe:
+        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except CommcalcError as error:  # stdout itself failed while the error was told
+        report_error(UsageError(error.message, where=error.where), as_json=False)
+        return error.status
+
+
+def _invoke(args: Sequence[str]) -> int:
+    import typer
+    from typer._click.exceptions import ClickException, NoArgsIsHelpError
+
+    from commcalc.cli.output import ClosedPipe, say
+    from commcalc.errors import UsageError
+
+    try:
+        status = application(args)(list(args), prog_name="commcalc", standalone_mode=False)
+    except NoArgsIsHelpError as problem:
+        say(problem.format_message())
+        return 2
+    except ClickException as problem:
+        ctx = getattr(problem, "ctx", None)
+        hint = f"{ctx.command_path} --help" if ctx is not None else "commcalc --help"
+        raise UsageError(_lowered(problem.format_message()), where="the command line", hint=hint) from None
+    except typer.Abort:
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise ClosedPipe from None
+    return status if isinstance(status, int) else 0
+
+
+def _lowered(message: str) -> str:
+    return (message[:1].lower() + message[1:]).rstrip(".")
+
+
+def application(args: Sequence[str] | None = None) -> typer.Typer:
+    """The command tree; with ``args`` that name a subcommand, that one alone is loaded."""
+    import typer
+
+    app = typer.Typer(
+        name="commcalc",
+        help="How many bytes a sharding moves, over which links, how long that takes, and whether it is allowed.",
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def root(
+        version: bool = typer.Option(False, "--version", "-V", help="Show the version.", is_eager=True),
+    ) -> None:
+        if version:
+            from commcalc.cli.output import write
+
+            write(f"commcalc {__version__}\n")
+            raise typer.Exit
+
+    wanted = [args[0]] if args and args[0] in COMMANDS else list(COMMANDS)
+    for name in wanted:
+        app.command(name)(getattr(import_module(f"commcalc.cli.{COMMANDS[name]}"), COMMANDS[name]))
+    return app

@@ -1,0 +1,85 @@
+"""``commcalc degrees``: which degrees are legal for a model, and the rule that forbids the others."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from commcalc.catalog.job import resolve_job
+from commcalc.cli import options as o
+from commcalc.cli.output import Format, colour_of_terminal, say, warn, width_of_terminal, write
+from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError
+from commcalc.ranges import parse_range
+from commcalc.report.degrees import degrees_document, degrees_tables, examine
+from commcalc.transformer.limits import largest_degree, limits
+
+EXAMPLES = """\b
+Examples:
+  commcalc degrees --model llama-3-70b
+  commcalc degrees --model llama-2-13b --tp 1..16
+  commcalc degrees --model phi-3-medium --phase decode --tp 2,4,8 --json
+  commcalc degrees --model '{num_attention_heads: 40}' --tp 3
+"""
+
+
+def degrees(
+    ctx: typer.Context,
+    model: o.Model = None,
+    tp_list: Annotated[
+        o.Text, typer.Option("--tp", metavar="LIST", help="Degrees, like 1,2,4 or 1..16 [all].", show_default=False)
+    ] = None,
+    sp: o.Sp = None,
+    layout: o.Layout = None,
+    framework: o.Framework = None,
+    kv: o.Kv = None,
+    vocab_padding: o.VocabPadding = None,
+    seq: o.Seq = None,
+    phase: o.Phase = None,
+    set_: o.Set = None,
+    format_: o.FormatOption = None,
+    json_: o.Json = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """Which TP degrees are legal for a model, and the rule that forbids others.
+
+    The exit status is 3 where none of the degrees asked for is legal.
+    """
+    style = o.format_from(ctx.params)
+    job = resolve_job(o.request_from(ctx.params))
+    rules = limits(job.model, job.parallel, job.work)
+    try:
+        asked = list(range(1, largest_degree(rules) + 1)) if tp_list is None else parse_range(tp_list)
+    except CommcalcError as problem:
+        problem.where = f"--tp {(tp_list or '')[:60]}"
+        raise
+    found = [examine(tp, job.model, rules, job.parallel) for tp in asked]
+    if tp_list is None:
+        found = [degree for degree in found if degree.legal]
+    from commcalc.report import json as as_json
+
+    if style is Format.JSON:
+        text = as_json.render_json(degrees_document(job.model, rules, found))
+    elif style is Format.JSONL:
+        text = as_json.render_jsonl(degree.record() for degree in found)
+    else:
+        from commcalc.report import table
+
+        tables = degrees_tables(job.model, rules, found)
+        if style is Format.CSV:
+            text = table.render_csv([degree.record() for degree in found])
+        elif style is Format.MARKDOWN:
+            text = table.render_markdown(tables)
+        else:
+            width = width_of_terminal(os.environ)
+            text = table.render(tables, table.Terminal(width, colour_of_terminal(os.environ, no_color)))
+    warn(job.warnings)
+    write(text)
+    if not any(degree.legal for degree in found):
+        for degree in found[:8]:
+            say(f"error: tp {degree.tp} is not legal for {job.model.name}: {'; '.join(degree.reasons)}")
+        raise typer.Exit(NO_LEGAL_ANSWER)
+
+
+degrees.__doc__ = f"{degrees.__doc__}\n\n{EXAMPLES}"

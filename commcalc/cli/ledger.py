@@ -1,0 +1,170 @@
+"""``commcalc ledger``: what a block, a stage and a step move, by group, and how long it takes."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from commcalc.accounting.ledger import build
+from commcalc.accounting.pricing import PricedLedger, price_ledger
+from commcalc.catalog.job import Job, resolve_job
+from commcalc.cli import options as o
+from commcalc.cli.output import Format, colour_of_terminal, warn, width_of_terminal, write
+
+EXAMPLES = """\b
+Examples:
+  commcalc ledger
+  commcalc ledger --model llama-3-70b --hardware h100 --tp 8 --sp --seq 8K
+  commcalc ledger gpt3-175b-a100 --explain
+  commcalc ledger --model llama-3-70b --tp 8 --phase decode --json
+"""
+
+
+def ledger(
+    ctx: typer.Context,
+    job: Annotated[
+        o.Text, typer.Argument(metavar="[JOB]", help="Job preset, YAML file, or - for stdin.", show_default=False)
+    ] = None,
+    model: o.Model = None,
+    hardware: o.Hardware = None,
+    tp: o.Tp = None,
+    sp: o.Sp = None,
+    cp: o.Cp = None,
+    ep: o.Ep = None,
+    pp: o.Pp = None,
+    dp: o.Dp = None,
+    zero: o.Zero = None,
+    layout: o.Layout = None,
+    framework: o.Framework = None,
+    order: o.Order = None,
+    kv: o.Kv = None,
+    vocab_padding: o.VocabPadding = None,
+    seq: o.Seq = None,
+    micro_batch: o.MicroBatch = None,
+    global_batch: o.GlobalBatch = None,
+    dtype: o.DtypeOption = None,
+    grad_dtype: o.GradDtype = None,
+    phase: o.Phase = None,
+    recompute: o.Recompute = None,
+    regather: o.Regather = None,
+    bandwidth: o.Bandwidth = None,
+    latency: o.Latency = None,
+    algorithm: o.AlgorithmOption = None,
+    convention: o.ConventionOption = None,
+    set_: o.Set = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Each number with its formula and values.", show_default=False)
+    ] = False,
+    tensors: Annotated[
+        bool, typer.Option("--tensors", help="Layout and local shape of every tensor.", show_default=False)
+    ] = False,
+    ranks: Annotated[
+        bool, typer.Option("--ranks", help="The TP groups as ranks, and where they cross a level.", show_default=False)
+    ] = False,
+    format_: o.FormatOption = None,
+    json_: o.Json = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """What one layer, one pipeline stage and one step move, and how long it takes."""
+    style = o.format_from(ctx.params)
+    found = resolve_job(o.request_from(ctx.params))
+    book = build(found.model, found.parallel, found.work, found.convention)
+    network = found.hardware.network if found.hardware else None
+    priced = price_ledger(book, network, found.algorithm)
+    priced = _with_notes(priced, found)
+    text = _text(priced, found, style, explain=explain, tensors=tensors, ranks=ranks, no_color=no_color)
+    if style is not Format.JSON:
+        warn(priced.warnings)
+    write(text)
+
+
+ledger.__doc__ = f"{ledger.__doc__}\n\n{EXAMPLES}"
+
+
+def _with_notes(priced: PricedLedger, job: Job) -> PricedLedger:
+    """The job's own warnings, and what the hardware file says of its numbers."""
+    from commcalc.accounting.ledger import Warn
+
+    notes = (f"{job.hardware.name}: {job.hardware.notes}",) if job.hardware and job.hardware.notes else ()
+    dialect = f"framework {job.framework}"
+    return priced._replace(
+        warnings=(*(Warn(*warning) for warning in job.warnings), *priced.warnings),
+        assumptions=(dialect, *priced.assumptions, *notes),
+    )
+
+
+def _text(
+    priced: PricedLedger, job: Job, style: Format, *, explain: bool, tensors: bool, ranks: bool, no_color: bool
+) -> str:
+    from commcalc.report import json as as_json
+    from commcalc.report import ledger as report
+
+    lines = None
+    if tensors:
+        from commcalc.accounting.tensors import tensor_lines
+
+        lines = tensor_lines(priced.ledger)
+    groups = None
+    if ranks:
+        from commcalc.accounting.ranks import rank_groups
+
+        groups = rank_groups(priced.ledger, job.hardware.network if job.hardware else None)
+    if style is Format.JSON:
+        return as_json.render_json(
+            report.ledger_document(priced, job, explain=explain, tensors=lines, ranks=groups)
+        )
+    if style in (Format.JSONL, Format.CSV):
+        records = [report.row_record(entry) for entry in priced.entries]
+        if lines is not None:
+            records = [line.record() for line in lines]
+        if groups is not None:
+            records = [dict(group) for group in groups]
+        if style is Format.JSONL:
+            return as_json.render_jsonl(records)
+        from commcalc.report.table import render_csv
+
+        return render_csv(records)
+    from commcalc.report.table import Terminal, render, render_markdown
+
+    tables = report.ledger_tables(priced)
+    if lines is not None:
+        tables.append(report.tensors_table(lines))
+    if groups is not None:
+        tables.append(report.ranks_table(groups))
+    head = report.heading(priced, job)
+    tail = "Assumptions\n" + "".join(f"- {line}\n" for line in priced.assumptions)
+    if explain:
+        tail = _explained(priced, job) + "\n" + tail
+    if style is Format.MARKDOWN:
+        return f"{head}\n{render_markdown(tables)}\n{tail}"
+    terminal = Terminal(width_of_terminal(os.environ), colour_of_terminal(os.environ, no_color))
+    return f"{head}\n{render(tables, terminal)}\n{_wrapped(tail, terminal.width)}"
+
+
+def _explained(priced: PricedLedger, job: Job) -> str:
+    from commcalc.accounting.explain import explain_links, explain_names, explain_row, explain_totals
+
+    lines = ["Explained", *(f"  {line}" for line in explain_names(priced))]
+    if job.hardware:
+        lines += [f"  {line}" for line in explain_links(job.hardware.network.levels)]
+    for entry in priced.entries:
+        row = entry.row
+        lines.append(f"{row.sublayer}, {row.direction} {row.op}: {row.kind} of {row.tensor} over {row.group}")
+        lines += [f"  {line}" for line in explain_row(entry, priced)]
+    lines += ["totals", *(f"  {line}" for line in explain_totals(priced))]
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str, width: int | None) -> str:
+    """Prose folded at words for a narrow terminal; what follows hangs under what it belongs to."""
+    if width is None:
+        return text
+    from textwrap import fill
+
+    def fold(line: str) -> str:
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        return fill(line, max(20, width), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+    return "".join(fold(line) + "\n" for line in text.splitlines())

@@ -1,0 +1,143 @@
+"""The options that commands share, each once: its spelling, its help, and the value of the job that it sets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any, Optional
+
+import typer
+
+from commcalc.catalog.job import Assignment, Request
+from commcalc.cli.output import Format
+from commcalc.errors import SpecError, UnknownName, UsageError
+
+
+def _text(flag: str, metavar: str, help_text: str, panel: str | None = None) -> Any:
+    return typer.Option(flag, metavar=metavar, help=help_text, show_default=False, rich_help_panel=panel)
+
+
+Text = Optional[str]
+Model = Annotated[Text, _text("--model", "NAME|FILE", "Model preset, YAML file, or '{hidden_size: 8192, ...}'.")]
+Hardware = Annotated[Text, _text("--hardware", "NAME|FILE", "Hardware preset or YAML file.")]
+Tp = Annotated[Text, _text("--tp", "N", "Tensor-parallel degree.")]
+Sp = Annotated[Optional[bool], typer.Option("--sp/--no-sp", help="Sequence parallelism on the TP axis.", show_default=False)]
+Cp = Annotated[Text, _text("--cp", "N", "Context-parallel degree (only 1 so far).")]
+Ep = Annotated[Text, _text("--ep", "N", "Expert-parallel degree (only 1 so far).")]
+Pp = Annotated[Text, _text("--pp", "N", "Pipeline stages.")]
+Dp = Annotated[Text, _text("--dp", "N", "Data-parallel degree.")]
+Zero = Annotated[Text, _text("--zero", "0|1|2|3", "ZeRO stage (only 0 so far).")]
+Layout = Annotated[Text, _text("--layout", "NAME", "none, megatron or megatron-sp (= --sp).")]
+Framework = Annotated[Text, _text("--framework", "NAME", "Whose habits are followed: megatron.")]
+Order = Annotated[Text, _text("--order", "AXES", "Axes innermost first [tp-cp-ep-dp-pp].")]
+Kv = Annotated[Text, _text("--kv", "POLICY", "TP above the KV heads: refuse, replicate or gather.")]
+VocabPadding = Annotated[
+    Text, _text("--vocab-padding", "RULE", "megatron (128*tp), vllm (64), sglang or none.")
+]
+Seq = Annotated[Text, _text("--seq", "TOKENS", "Sequence length, like 8192 or 8K.")]
+MicroBatch = Annotated[Text, _text("--micro-batch", "N", "Sequences of a microbatch.")]
+GlobalBatch = Annotated[Text, _text("--global-batch", "N", "Sequences of a step [micro-batch x dp].")]
+DtypeOption = Annotated[Text, _text("--dtype", "DTYPE", "Element type of activations [bf16].")]
+GradDtype = Annotated[Text, _text("--grad-dtype", "DTYPE", "Element type gradients are reduced in [fp32].")]
+Phase = Annotated[Text, _text("--phase", "PHASE", "train, prefill or decode.")]
+Recompute = Annotated[Text, _text("--recompute", "MODE", "none, selective or full.")]
+Regather = Annotated[
+    Optional[bool],
+    typer.Option(
+        "--regather/--no-regather",
+        help="Save gathered inputs split and gather them again (Megatron), or keep them (PyTorch).",
+        show_default=False,
+    ),
+]
+Bandwidth = Annotated[
+    Optional[list[str]],
+    _text("--bandwidth", "[LEVEL=]RATE", "Replace a level's bandwidth (innermost by default), like 450GB/s."),
+]
+Latency = Annotated[
+    Optional[list[str]], _text("--latency", "[LEVEL=]TIME", "Replace a level's latency of a step, like 3us.")
+]
+AlgorithmOption = Annotated[Text, _text("--algorithm", "NAME", "auto, ring, in-network or hierarchical.")]
+ConventionOption = Annotated[Text, _text("--convention", "NAME", "exact, or textbook (drops (n-1)/n).")]
+Set = Annotated[Optional[list[str]], _text("--set", "PATH=VALUE", "Override any field, like model.num_hidden_layers=4.")]
+FormatOption = Annotated[Text, _text("--format", "FORMAT", "table, json, jsonl, csv or markdown [table].")]
+Json = Annotated[bool, typer.Option("--json", help="Short for --format json.", show_default=False)]
+NoColor = Annotated[bool, typer.Option("--no-color", help="No colour on a terminal.", show_default=False)]
+
+# Parameter name of a command: the path of the value it sets, and the option as people write it.
+PATHS: Mapping[str, tuple[str, str]] = {
+    "tp": ("parallelism.tp", "--tp"),
+    "sp": ("parallelism.sp", "--sp"),
+    "cp": ("parallelism.cp", "--cp"),
+    "ep": ("parallelism.ep", "--ep"),
+    "pp": ("parallelism.pp", "--pp"),
+    "dp": ("parallelism.dp", "--dp"),
+    "zero": ("parallelism.zero", "--zero"),
+    "layout": ("parallelism.layout", "--layout"),
+    "framework": ("parallelism.framework", "--framework"),
+    "order": ("parallelism.order", "--order"),
+    "kv": ("parallelism.kv", "--kv"),
+    "vocab_padding": ("parallelism.vocab_padding", "--vocab-padding"),
+    "seq": ("workload.sequence_length", "--seq"),
+    "micro_batch": ("workload.micro_batch_size", "--micro-batch"),
+    "global_batch": ("workload.global_batch_size", "--global-batch"),
+    "dtype": ("workload.dtype", "--dtype"),
+    "grad_dtype": ("workload.grad_dtype", "--grad-dtype"),
+    "phase": ("workload.phase", "--phase"),
+    "recompute": ("workload.recompute", "--recompute"),
+    "regather": ("workload.regather", "--regather"),
+    "algorithm": ("links.algorithm", "--algorithm"),
+    "convention": ("links.convention", "--convention"),
+}
+
+
+def request_from(params: Mapping[str, Any]) -> Request:
+    """What a command's parameters ask for."""
+    assignments = []
+    for name, (path, option) in PATHS.items():
+        value = params.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            spelled = option if value else option.replace("--", "--no-", 1)
+            assignments.append(Assignment(path, str(value).lower(), spelled))
+        else:
+            assignments.append(Assignment(path, value, f"{option} {value[:60]}"))
+    for given in params.get("set_") or ():
+        path, equals, value = given.partition("=")
+        if not equals:
+            raise UsageError(f"{given[:60]!r} sets nothing", where=f"--set {given[:60]}", hint="--set PATH=VALUE")
+        assignments.append(Assignment(path.strip(), value.strip(), f"--set {given[:60]}"))
+    job = params.get("job")
+    return Request(
+        job=None if job == "-" else job,
+        job_text=_stdin() if job == "-" else None,
+        model=params.get("model"),
+        hardware=params.get("hardware"),
+        assignments=assignments,
+        bandwidths=params.get("bandwidth") or (),
+        latencies=params.get("latency") or (),
+    )
+
+
+def _stdin() -> str:
+    from commcalc.catalog.document import MAX_BYTES, decode
+
+    if sys.stdin is None or sys.stdin.closed:
+        raise SpecError("there is no standard input", where="-")
+    if sys.stdin.isatty():
+        from commcalc.cli.output import say
+
+        say("reading the job from the terminal; end it with Ctrl-D")
+    return decode(sys.stdin.buffer.read(MAX_BYTES + 1), "stdin")
+
+
+def format_from(params: Mapping[str, Any]) -> Format:
+    """The output format; ``--json`` and another ``--format`` contradict each other."""
+    given = params.get("format_")
+    if given is not None and given not in Format.__members__.values():
+        raise UnknownName("format", given, [*Format], where=f"--format {given[:60]}")
+    if params.get("json_"):
+        if given not in (None, "json"):
+            raise UsageError(f"--json and --format {given} contradict each other", where="--json")
+        return Format.JSON
+    return Format(given or "table")

@@ -1,0 +1,93 @@
+"""The outside world: where data and messages go, how wide and in what colour, and what a closed pipe means."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from commcalc.errors import CommcalcError, SpecError
+
+
+class Format(StrEnum):
+    """How data is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+class ClosedPipe(Exception):  # noqa: N818  (not an error: the reader has seen enough)
+    """The reader of stdout has gone."""
+
+
+def write(text: str) -> None:
+    """Data to stdout, as UTF-8 in any locale. A closed pipe is `ClosedPipe`, a full disk a `SpecError`."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # Python flushes once more at exit; give it somewhere to flush to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise ClosedPipe from None
+    except OSError as problem:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise SpecError(f"cannot write: {(problem.strerror or str(problem)).lower()}", where="stdout") from None
+
+
+def say(text: str) -> None:
+    """A message to stderr; a stderr that cannot be written to is not worth a failure."""
+    try:
+        sys.stderr.buffer.write((text + "\n").encode("utf-8", "backslashreplace"))
+        sys.stderr.buffer.flush()
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+def warn(warnings: Sequence[tuple[str, str]]) -> None:
+    """Warnings, each with its code."""
+    for code, message in warnings:
+        say(f"warning: {message} [{code}]")
+
+
+def report_error(error: CommcalcError, as_json: bool) -> None:
+    """The error on stderr, or as a document on stdout where JSON was asked for."""
+    if as_json:
+        from commcalc.report.json import error_document, render_json
+
+        write(render_json(error_document(error)))
+    else:
+        say(error.text())
+
+
+def wants_json(args: Sequence[str]) -> bool:
+    """Whether a command line asks for JSON, known before it is parsed."""
+    pairs = zip(args, [*args[1:], ""], strict=True)
+    return any(a in ("--json", "--format=json", "--format=jsonl") or (a == "--format" and b in ("json", "jsonl")) for a, b in pairs)
+
+
+def is_terminal() -> bool:
+    """Whether a person reads stdout."""
+    return sys.stdout.isatty()
+
+
+def width_of_terminal(environ: Mapping[str, str]) -> int | None:
+    """Columns of the terminal, ``COLUMNS`` first; None in a pipe."""
+    if not is_terminal():
+        return None
+    columns = environ.get("COLUMNS", "")
+    if columns.isdigit() and 0 < int(columns) < 10_000:
+        return int(columns)
+    try:
+        return os.get_terminal_size(1).columns or None
+    except OSError:
+        return None
+
+
+def colour_of_terminal(environ: Mapping[str, str], no_color: bool) -> bool:
+    """Whether to colour: a terminal that can, and nobody who minds."""
+    return is_terminal() and not no_color and not environ.get("NO_COLOR") and environ.get("TERM", "") not in ("dumb", "")

@@ -1,0 +1,1 @@
+"""How long: links and clocks. Knows nothing of transformers."""

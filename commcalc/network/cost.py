@@ -1,0 +1,73 @@
+"""Time of one collective on one level: closed forms, for numbers and for arrays alike.
+
+    time = latency + bandwidth,  latency = steps * alpha,  bandwidth = egress bytes / (bytes per second)
+
+Sources: Hockney 1994 for the two terms; Patarasuk and Yuan 2009 for the ring; NVIDIA NVLS (nccl-tests pull 239) for
+the switch that sums, where one device sends its data and its share of the result once, S (1 + 1/n).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from commcalc.algebra.collective import Convention, Kind, wire_ratio
+from commcalc.network.link import Level
+
+Number = Any
+
+
+class Algorithm(StrEnum):
+    """How a collective is run; ``auto`` takes the fastest that the level offers."""
+
+    AUTO = "auto"
+    RING = "ring"
+    IN_NETWORK = "in-network"
+    HIERARCHICAL = "hierarchical"
+
+
+class Cost(NamedTuple):
+    """Time of one call, split; and what one device sends under the algorithm that was priced."""
+
+    algorithm: Algorithm
+    latency_s: Number
+    bandwidth_s: Number
+    egress_bytes: Number
+
+    @property
+    def time_s(self) -> Number:
+        """Seconds of one call."""
+        return self.latency_s + self.bandwidth_s
+
+
+def ring_steps(kind: Kind, n: Number) -> Number:
+    """Steps of the pipelined ring: n-1, twice that for an AllReduce; one for a message."""
+    if kind in (Kind.SEND_RECV, Kind.PERMUTE):
+        return (n > 1) * 1
+    return (2 if kind is Kind.ALL_REDUCE else 1) * (n - 1)
+
+
+def ring(kind: Kind, payload_bytes: Number, n: Number, level: Level, convention: Convention) -> Cost:
+    """A one-way ring over ``n`` devices that each send at the level's bandwidth.
+
+    H100, 8 devices, AllReduce of 1 GiB at 450 GB/s: 2 * 7/8 * 2^30 / 450e9 = 4175.663 us.
+    """
+    over, under = wire_ratio(kind, n, convention)
+    egress = -(-payload_bytes * over // under)
+    seconds = payload_bytes * over / under / level.bandwidth
+    return Cost(Algorithm.RING, ring_steps(kind, n) * level.latency_s, seconds, egress)
+
+
+def in_network(payload_bytes: Number, n: Number, level: Level) -> Cost:
+    """An AllReduce in a switch that sums: ``S (1 + 1/n)`` out of each device, one fixed latency.
+
+    H100, 8 devices, 1 GiB at 450 GB/s: 9/8 * 2^30 / 450e9 = 2684.355 us.
+    """
+    latency = level.in_network.latency_s if level.in_network else 0.0
+    egress = -(-payload_bytes * (n + 1) // n)
+    return Cost(Algorithm.IN_NETWORK, latency, payload_bytes * (n + 1) / n / level.bandwidth, egress)
+
+
+def offers_in_network(kind: Kind, n: int, level: Level) -> bool:
+    """Whether the level's switch sums this collective for a group of ``n``."""
+    return kind is Kind.ALL_REDUCE and level.in_network is not None and n >= max(2, level.in_network.min_ranks)

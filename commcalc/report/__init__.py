@@ -1,0 +1,1 @@
+"""Rich tables, JSON, CSV, Markdown. Knows nothing about how numbers were made."""

@@ -1,0 +1,32 @@
+"""JSON text: keys in the order given, numbers in full, the same bytes everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from commcalc.errors import CommcalcError
+
+
+def render_json(document: Mapping[str, object]) -> str:
+    """One indented document."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def render_jsonl(records: Iterable[Mapping[str, object]]) -> str:
+    """One record a line."""
+    return "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+
+
+def error_document(error: CommcalcError) -> dict[str, object]:
+    """An error as a document; every single violation is listed."""
+
+    def single(problem: CommcalcError) -> dict[str, object]:
+        return {
+            "kind": problem.kind,
+            "message": problem.message,
+            "where": problem.place(),
+            "hint": problem.hint,
+        }
+
+    return {"error": single(error) | {"violations": [single(problem) for problem in error.problems]}}

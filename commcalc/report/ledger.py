@@ -1,0 +1,316 @@
+"""The ledger as a JSON document and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from commcalc import __version__
+from commcalc.accounting.ledger import GROUPS, Row
+from commcalc.accounting.pricing import Entry, PricedLedger, Total
+from commcalc.accounting.tensors import TensorLine
+from commcalc.catalog.job import Job
+from commcalc.network.hierarchy import Phase
+from commcalc.accounting.explain import explain_row
+from commcalc.report.table import Column, Table
+from commcalc.units import format_binary, format_bytes, format_seconds
+
+SCHEMA = "commcalc/ledger/1"
+_PASSES = ("forward", "recompute", "backward", "update")
+
+
+def ledger_document(
+    priced: PricedLedger,
+    job: Job,
+    *,
+    explain: bool = False,
+    tensors: tuple[TensorLine, ...] | None = None,
+    ranks: tuple[Mapping[str, object], ...] | None = None,
+) -> dict[str, object]:
+    """The document of ``commcalc ledger --json``."""
+    document: dict[str, object] = {
+        "schema": SCHEMA,
+        "version": __version__,
+        "inputs": inputs_document(job, priced),
+        "assumptions": list(priced.assumptions),
+        "warnings": [{"code": warning.code, "message": warning.message} for warning in priced.warnings],
+        "rows": [
+            row_record(entry) | ({"explain": explain_row(entry, priced)} if explain else {}) for entry in priced.entries
+        ],
+        "totals": {
+            scope: {group: _total(total) for group, total in groups.items()} for scope, groups in priced.totals.items()
+        },
+    }
+    if tensors is not None:
+        document["tensors"] = [line.record() for line in tensors]
+    if ranks is not None:
+        document["ranks"] = [dict(record) for record in ranks]
+    return document
+
+
+def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
+    """The resolved inputs, the sizes behind the formulas, and where each value came from."""
+    ledger = priced.ledger
+    hardware: dict[str, object] = {}
+    if job.hardware is not None:
+        hardware = {
+            "name": job.hardware.name,
+            "chip": {
+                "flops": {str(dtype): peak for dtype, peak in job.hardware.flops.items()},
+                "hbm_bytes": job.hardware.hbm_bytes,
+                "hbm_bytes_per_s": job.hardware.hbm_bytes_per_s,
+            },
+            "network": [
+                {
+                    "name": level.name,
+                    "topology": level.topology,
+                    "devices": level.devices,
+                    "bandwidth_bytes_per_s": level.bandwidth,
+                    "latency_s": level.latency_s,
+                    "in_network_reduction": None
+                    if level.in_network is None
+                    else {"latency_s": level.in_network.latency_s, "min_ranks": level.in_network.min_ranks},
+                }
+                for level in job.hardware.network.levels
+            ],
+        }
+    parallel = _values(ledger.parallel) | {"order": "-".join(ledger.parallel.order), "framework": job.framework}
+    return {
+        "model": _values(ledger.model),
+        "hardware": hardware,
+        "parallelism": parallel,
+        "workload": _values(ledger.work) | {"microbatches": ledger.microbatches},
+        "links": {"algorithm": job.algorithm, "convention": job.convention},
+        "sizes": {name: size for name, size in ledger.sizes.items() if name not in GROUPS},
+        "stages": [{"layers": stage.layers} for stage in ledger.stages],
+        "busiest_stage": ledger.stage.index,
+        "sources": dict(job.sources),
+    }
+
+
+def _values(spec: Any) -> dict[str, object]:
+    return {field.name: getattr(spec, field.name) for field in fields(spec)}
+
+
+def row_record(entry: Entry) -> dict[str, object]:
+    """One row with the fields of INTERFACE; times are null where no network was given."""
+    row, priced = entry.row, entry.priced
+    cost = priced.cost if priced else None
+    return {
+        "pass": row.direction,
+        "sublayer": row.sublayer,
+        "op": row.op,
+        "collective": row.kind,
+        "group": row.group,
+        "group_size": row.group_size,
+        "tensor": row.tensor,
+        "dtype": row.dtype,
+        "payload_bytes": row.payload_bytes,
+        "wire_bytes": row.wire_bytes,
+        "egress_bytes": entry.egress_bytes,
+        "count": row.count,
+        "per": row.per,
+        "algorithm": cost.algorithm if cost else None,
+        "level": priced.level if priced else None,
+        "phases": [_phase(phase) for phase in priced.phases] if priced else [],
+        "time_s": cost.time_s if cost else None,
+        "latency_s": cost.latency_s if cost else None,
+        "ramp_s": 0.0 if cost else None,
+        "bandwidth_s": cost.bandwidth_s if cost else None,
+        "bound": entry.bound,
+        "crossover_payload_bytes": entry.crossover_payload_bytes,
+        "formula": row.payload.text(),
+        "note": row.note or None,
+    }
+
+
+def _phase(phase: Phase) -> dict[str, object]:
+    return {
+        "level": phase.level,
+        "collective": phase.kind,
+        "group_size": phase.group_size,
+        "payload_bytes": phase.payload_bytes,
+        "time_s": phase.cost.time_s,
+        "algorithm": phase.cost.algorithm,
+    }
+
+
+def _total(total: Total) -> dict[str, object]:
+    return {
+        "count": total.count,
+        "payload_bytes": total.payload_bytes,
+        "wire_bytes": total.wire_bytes,
+        "time_s": total.time_s,
+    }
+
+
+def ledger_tables(priced: PricedLedger) -> list[Table]:
+    """Rows by sublayer, then the totals."""
+    return [_rows_table(priced), _totals_table(priced)]
+
+
+def heading(priced: PricedLedger, job: Job) -> str:
+    """What was asked, in one or two lines."""
+    ledger = priced.ledger
+    work, parallel = ledger.work, ledger.parallel
+    degrees = [f"{axis} {getattr(parallel, axis)}" for axis in parallel.order if getattr(parallel, axis) > 1]
+    machine = job.hardware.name if job.hardware else "no hardware (bytes only)"
+    return (
+        f"{ledger.model.name} on {machine}: {work.phase}, {parallel.layout}, {', '.join(degrees) or 'one device'}\n"
+        f"microbatch {work.micro_batch_size} x {work.tokens_per_sequence} tokens, {work.dtype}; "
+        f"{ledger.microbatches} microbatch{'es' if ledger.microbatches > 1 else ''} a step\n"
+    )
+
+
+def _rows_table(priced: PricedLedger) -> Table:
+    timed = any(entry.priced for entry in priced.entries)
+    columns = [
+        Column("pass, operation"),
+        Column("collective"),
+        Column("group"),
+        Column("payload bytes", True),
+        Column("wire bytes", True),
+        Column("calls per", True),
+    ]
+    if timed:
+        columns += [Column("time", True), Column("bound"), Column("algorithm"), Column("level")]
+    rows: list[tuple[str, ...]] = []
+    sublayers = dict.fromkeys(_sublayer_order(priced))
+    for sublayer in sublayers:
+        rows.append((sublayer,))
+        mine = [entry for entry in priced.entries if entry.row.sublayer == sublayer]
+        mine.sort(key=lambda entry: _PASSES.index(entry.row.direction))
+        rows += [_cells(entry, timed) for entry in mine]
+    if not rows:
+        rows.append(("no communication",))
+    return Table("One call of each collective", tuple(columns), tuple(rows))
+
+
+def _sublayer_order(priced: PricedLedger) -> list[str]:
+    """Sublayers as the forward pass meets them."""
+    part = {"embedding": 0, "block": 1, "head": 2, "all": 3}
+    return [entry.row.sublayer for entry in sorted(priced.entries, key=lambda entry: part[entry.row.part])]
+
+
+def _cells(entry: Entry, timed: bool) -> tuple[str, ...]:
+    row = entry.row
+    cells = [
+        f"  {row.direction} {row.op}" + (" (re-gather)" if _is_regather(row) else ""),
+        row.kind.value,
+        f"{row.group} {row.group_size}",
+        format_bytes(row.payload_bytes),
+        format_bytes(row.wire_bytes),
+        f"{row.count} {row.per}",
+    ]
+    if timed and entry.priced is not None:
+        cost = entry.priced.cost
+        cells += [format_seconds(cost.time_s), entry.bound or "", cost.algorithm.value, entry.priced.level]
+    return tuple(cells)
+
+
+def _is_regather(row: Row) -> bool:
+    return row.direction == "backward" and row.note.startswith("re-gather")
+
+
+def _totals_table(priced: PricedLedger) -> Table:
+    ledger = priced.ledger
+    columns = (
+        Column("in one"),
+        Column("group"),
+        Column("calls", True),
+        Column("payload bytes", True),
+        Column("wire bytes", True),
+        Column("wire", True),
+        Column("time", True),
+    )
+    what = {
+        "block": "block",
+        "stage": f"stage of {ledger.stage.layers} blocks",
+        "step": "step of a device",
+    }
+    rows = []
+    for scope, groups in priced.totals.items():
+        shown = [group for group in GROUPS if groups[group].count] or ["all"]
+        if len(shown) > 1:
+            shown.append("all")
+        for group in shown:
+            total = groups[group]
+            rows.append(
+                (
+                    what[scope],
+                    group,
+                    format_bytes(total.count),
+                    format_bytes(total.payload_bytes),
+                    format_bytes(total.wire_bytes),
+                    format_binary(total.wire_bytes),
+                    "" if total.time_s is None else format_seconds(total.time_s),
+                )
+            )
+    return Table("Totals", columns, tuple(rows))
+
+
+def tensors_table(lines: tuple[TensorLine, ...]) -> Table:
+    """Every tensor with its sharding and shapes."""
+    columns = (
+        Column("pass, tensor"),
+        Column("held"),
+        Column("split"),
+        Column("global shape"),
+        Column("local shape"),
+        Column("local bytes", True),
+        Column("dtype"),
+    )
+    rows: list[tuple[str, ...]] = []
+    part = ""
+    for line in lines:
+        if line.part != part:
+            part = line.part
+            rows.append((part,))
+        rows.append(
+            (
+                f"  {line.direction} {line.tensor}",
+                line.state,
+                line.split or "",
+                _shape(line.global_shape),
+                _shape(line.local_shape),
+                format_bytes(line.local_bytes),
+                line.dtype.value,
+            )
+        )
+    return Table("Tensors as one device holds them", columns, tuple(rows))
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join(str(size) for size in shape) + "]"
+
+
+def ranks_table(records: tuple[Mapping[str, Any], ...]) -> Table:
+    """The groups of an axis by rank, and where each crosses a level."""
+    columns = (Column("group"), Column("ranks"), Column("level"), Column("inside each domain"), Column("crosses between"))
+    rows = tuple(
+        (
+            f"{record['group']} {record['index']}",
+            spans(record["ranks"]),
+            str(record["level"] or ""),
+            "; ".join(spans(domain) for domain in record["domains"]),
+            ", ".join(f"{a}-{b}" for a, b in record["crossings"]) or "nowhere",
+        )
+        for record in records
+    )
+    return Table("Groups by rank", columns, rows)
+
+
+def spans(ranks: list[int]) -> str:
+    """Ranks with runs shortened.
+
+    >>> spans([0, 1, 2, 3, 8])
+    '0..3, 8'
+    """
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], rank]
+        else:
+            runs.append([rank])
+    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

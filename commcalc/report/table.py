@@ -1,0 +1,131 @@
+"""Tables as data, and their text: on a terminal, in a pipe, in Markdown, as CSV.
+
+A table wider than the terminal is not cut: its columns are dealt out to several tables under one another, each with
+the first column again. In a pipe a table is as wide as it must be. The text is plain ASCII on any machine.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_GAP = 2
+
+
+class Column(NamedTuple):
+    """A column's title, and whether its values are numbers (set to the right)."""
+
+    title: str
+    number: bool = False
+
+
+class Table(NamedTuple):
+    """A title, columns, and rows of text; a row with only its first cell is a heading inside the table."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class Terminal(NamedTuple):
+    """Where the text goes: ``width`` None is a pipe."""
+
+    width: int | None = None
+    colour: bool = False
+
+
+def render(tables: Sequence[Table], terminal: Terminal) -> str:
+    """The tables as text, a blank line between them."""
+    return "\n".join(_drawn(part, terminal) for table in tables for part in _dealt(table, terminal.width))
+
+
+def _widths(table: Table) -> list[int]:
+    return [
+        max([len(column.title), *(len(row[at]) for row in table.rows if at < len(row) and len(row) > 1)], default=0)
+        for at, column in enumerate(table.columns)
+    ]
+
+
+def _dealt(table: Table, width: int | None) -> list[Table]:
+    """The table, or its columns in as many tables as the width asks for."""
+    widths = _widths(table)
+    if width is None or sum(widths) + _GAP * (len(widths) - 1) <= width:
+        return [table]
+    chunks: list[list[int]] = [[0]]
+    room = width - widths[0]
+    for at in range(1, len(widths)):
+        if len(chunks[-1]) > 1 and widths[at] + _GAP > room:
+            chunks.append([0])
+            room = width - widths[0]
+        chunks[-1].append(at)
+        room -= widths[at] + _GAP
+    return [
+        Table(
+            table.title if number == 0 else f"{table.title} (continued)",
+            tuple(table.columns[at] for at in chunk),
+            tuple(row if len(row) == 1 else tuple(row[at] for at in chunk) for row in table.rows),
+        )
+        for number, chunk in enumerate(chunks)
+    ]
+
+
+def _drawn(table: Table, terminal: Terminal) -> str:
+    from rich.box import Box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    head_rule = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+    widths = _widths(table)
+    natural = sum(widths) + _GAP * (len(widths) - 1)
+    drawn = RichTable(box=head_rule, show_edge=False, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for column, least in zip(table.columns, widths, strict=True):
+        drawn.add_column(
+            Text(column.title), justify="right" if column.number else "left", no_wrap=column.number, min_width=least if column.number else None, overflow="fold"
+        )
+    for row in table.rows:
+        style = "bold" if len(row) == 1 else None
+        drawn.add_row(*(Text(cell) for cell in row), style=style)
+    headings = [len(row[0]) for row in table.rows if len(row) == 1]
+    needed = max([natural, *headings]) + _GAP * len(widths)
+    file = io.StringIO()
+    console = Console(
+        file=file, width=needed, height=100, markup=False, emoji=False, highlight=False,
+        force_terminal=terminal.colour, no_color=not terminal.colour, color_system="standard" if terminal.colour else None,
+        legacy_windows=False, _environ={},
+    )  # fmt: skip
+    console.print(Text(table.title, style="bold"))
+    console.print(drawn)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def render_markdown(tables: Sequence[Table]) -> str:
+    """The tables as GitHub Markdown; heading rows become bold lines of their own."""
+    return "\n".join(_markdown(table) for table in tables)
+
+
+def _markdown(table: Table) -> str:
+    lines = [f"**{_escaped(table.title)}**", ""]
+    lines.append("| " + " | ".join(_escaped(column.title) for column in table.columns) + " |")
+    lines.append("| " + " | ".join("---:" if column.number else "---" for column in table.columns) + " |")
+    for row in table.rows:
+        cells = [f"**{row[0]}**"] + [""] * (len(table.columns) - 1) if len(row) == 1 else list(row)
+        lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def render_csv(records: Sequence[dict[str, object]]) -> str:
+    """Flat records as CSV with one header line; columns in the order of the first record."""
+    import csv
+
+    file = io.StringIO()
+    if records:
+        writer = csv.DictWriter(file, fieldnames=list(records[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+    return file.getvalue()

@@ -1,0 +1,129 @@
+"""What is asked of a model: the degrees it is split by, and the work of one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import lcm
+
+from commcalc.algebra.mesh import Mesh
+from commcalc.errors import IllegalDegree
+from commcalc.transformer.layout import KvPolicy, LayoutName
+from commcalc.transformer.spec import Model, Phase
+from commcalc.units import Dtype
+
+# Innermost first: TP ranks are neighbours, pipeline stages lie farthest apart.
+DEFAULT_ORDER = ("tp", "cp", "ep", "dp", "pp")
+
+
+class Recompute(StrEnum):
+    """What the backward pass computes again: nothing, the inside of attention, or whole layers."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+class VocabPadding(StrEnum):
+    """To what the vocabulary is padded before it is split.
+
+    ``megatron`` to 128*tp (training/vocab_utils.py); ``vllm`` to 64 (vocab_parallel_embedding.py); ``sglang`` to 64,
+    or 64*tp where that does not divide; ``none`` not at all.
+    """
+
+    MEGATRON = "megatron"
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    NONE = "none"
+
+
+def padded_vocab(vocab_size: int, tp: int, padding: VocabPadding) -> int:
+    """Rows of the embedding table after padding; it may still not divide by ``tp`` (vllm, none).
+
+    >>> padded_vocab(50257, 8, VocabPadding.MEGATRON)
+    51200
+    """
+    multiple = {
+        VocabPadding.MEGATRON: 128 * tp,
+        VocabPadding.VLLM: 64,
+        VocabPadding.SGLANG: 64 if -(-vocab_size // 64) * 64 % tp == 0 else 64 * tp,
+        VocabPadding.NONE: 1,
+    }[padding]
+    return -(-vocab_size // multiple) * multiple
+
+
+def splittable_vocab(vocab_size: int, tp: int, padding: VocabPadding) -> int:
+    """The smallest padded vocabulary that splits ``tp`` ways and keeps the padding's own multiple.
+
+    >>> splittable_vocab(129280, 24, VocabPadding.VLLM)
+    129408
+    """
+    padded = padded_vocab(vocab_size, tp, padding)
+    multiple = lcm({VocabPadding.NONE: 1}.get(padding, 64), tp)
+    return padded if padded % tp == 0 else -(-vocab_size // multiple) * multiple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallelism:
+    """Degrees, and how they are laid: ``order`` is innermost first."""
+
+    tp: int = 1
+    sp: bool = False
+    cp: int = 1
+    ep: int = 1
+    pp: int = 1
+    dp: int = 1
+    zero: int = 0
+    layout: LayoutName = LayoutName.MEGATRON
+    order: tuple[str, ...] = DEFAULT_ORDER
+    kv: KvPolicy = KvPolicy.REFUSE
+    vocab_padding: VocabPadding = VocabPadding.MEGATRON
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh, outermost axis first."""
+        return Mesh.of({axis: getattr(self, axis) for axis in reversed(self.order)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """The work of one step; a microbatch is ``micro_batch_size`` sequences of ``sequence_length`` tokens."""
+
+    phase: Phase = Phase.TRAIN
+    sequence_length: int = 4096
+    micro_batch_size: int = 1
+    global_batch_size: int = 1
+    dtype: Dtype = Dtype.BF16
+    grad_dtype: Dtype = Dtype.FP32
+    recompute: Recompute = Recompute.NONE
+    regather: bool = True
+
+    @property
+    def tokens_per_sequence(self) -> int:
+        """Tokens of each sequence that go through the layers at once: one in decoding."""
+        return 1 if self.phase is Phase.DECODE else self.sequence_length
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one microbatch, T."""
+        return self.micro_batch_size * self.tokens_per_sequence
+
+    def microbatches(self, dp: int) -> int:
+        """Microbatches that one data-parallel rank runs in a step; `IllegalDegree` where it is not whole."""
+        share = self.micro_batch_size * dp
+        if self.global_batch_size % share:
+            raise IllegalDegree(
+                f"global batch {self.global_batch_size} does not split into micro-batches of {self.micro_batch_size} "
+                f"on {dp} data-parallel ranks: {self.global_batch_size} mod {share} = {self.global_batch_size % share}",
+                where="workload.global_batch_size (--global-batch)",
+                hint=f"the nearest that does: {max(1, self.global_batch_size // share) * share}",
+            )
+        return self.global_batch_size // share
+
+
+def program_sizes(model: Model, work: Workload, parallel: Parallelism) -> dict[str, int]:
+    """The size of every named dimension of the programs, V padded; those the model does not give are absent."""
+    sizes = model.dims | {"T": work.tokens, "B": work.micro_batch_size}
+    if "V" in sizes:
+        sizes["V"] = padded_vocab(sizes["V"], parallel.tp, parallel.vocab_padding)
+    return sizes
