@@ -135,9 +135,11 @@ class Several(CommcalcError):
 
     @property
     def problems(self) -> Sequence[CommcalcError]:
+        """All that was found, in order."""
         return self._problems
 
     def text(self) -> str:
+        """The messages one under another."""
         return "\n".join(problem.text() for problem in self._problems)
 
 

@@ -118,7 +118,7 @@ def parse_bytes(text: str) -> int:
         raise _refuse(text, unit, "size", "128MiB, 1GB or 8Gb")
     ten, two, bits = found
     _scaled(number, ten + two)
-    value = Fraction(number) * 10**ten * 2**two * bits / 8
+    value: Fraction = Fraction(number) * 10**ten * 2**two * bits / 8
     if value < 0:
         raise UnitError(f"{text!r} is negative")
     if value.denominator != 1:
@@ -153,7 +153,7 @@ def parse_rate(text: str) -> float:
     if found is None:
         raise _refuse(text, unit, "rate", "450GB/s or 400Gb/s")
     ten, two, bits = found
-    value = _scaled(number, ten) * 2**two * bits / 8
+    value = _scaled(number, ten) * float(2**two) * bits / 8
     if not 0 < value < math.inf:
         raise UnitError(f"{text!r} is not above zero")
     return value

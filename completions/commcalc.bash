@@ -1,0 +1,69 @@
+# bash completion for commcalc; generated, do not edit
+_commcalc() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}
+    COMPREPLY=()
+    if (( COMP_CWORD == 1 )); then
+        COMPREPLY=($(compgen -W "ledger degrees completions --help --version" -- "$cur"))
+        return
+    fi
+    case "$command:$prev" in
+        ledger:--model) COMPREPLY=($(compgen -W "command-r-35b falcon-40b gpt3-175b llama-2-13b llama-3-70b llama-3-8b phi-3-medium qwen3-32b" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")) return ;;
+        ledger:--hardware) COMPREPLY=($(compgen -W "a100-80g-sxm h100-sxm" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")) return ;;
+        ledger:--tp) :; return ;;
+        ledger:--cp) :; return ;;
+        ledger:--ep) :; return ;;
+        ledger:--pp) :; return ;;
+        ledger:--dp) :; return ;;
+        ledger:--zero) COMPREPLY=($(compgen -W "0 1 2 3" -- "$cur")); return ;;
+        ledger:--layout) COMPREPLY=($(compgen -W "none megatron megatron-sp" -- "$cur")); return ;;
+        ledger:--framework) COMPREPLY=($(compgen -W "megatron" -- "$cur")); return ;;
+        ledger:--order) :; return ;;
+        ledger:--kv) COMPREPLY=($(compgen -W "refuse replicate gather" -- "$cur")); return ;;
+        ledger:--vocab-padding) COMPREPLY=($(compgen -W "megatron vllm sglang none" -- "$cur")); return ;;
+        ledger:--seq) :; return ;;
+        ledger:--micro-batch) :; return ;;
+        ledger:--global-batch) :; return ;;
+        ledger:--dtype) COMPREPLY=($(compgen -W "fp64 fp32 bf16 fp16 fp8 int8 fp4 int4" -- "$cur")); return ;;
+        ledger:--grad-dtype) COMPREPLY=($(compgen -W "fp64 fp32 bf16 fp16 fp8 int8 fp4 int4" -- "$cur")); return ;;
+        ledger:--phase) COMPREPLY=($(compgen -W "train prefill decode" -- "$cur")); return ;;
+        ledger:--recompute) COMPREPLY=($(compgen -W "none selective full" -- "$cur")); return ;;
+        ledger:--bandwidth) :; return ;;
+        ledger:--latency) :; return ;;
+        ledger:--algorithm) COMPREPLY=($(compgen -W "auto ring in-network hierarchical" -- "$cur")); return ;;
+        ledger:--convention) COMPREPLY=($(compgen -W "exact textbook" -- "$cur")); return ;;
+        ledger:--set) :; return ;;
+        ledger:--format) COMPREPLY=($(compgen -W "table json jsonl csv markdown" -- "$cur")); return ;;
+        degrees:--model) COMPREPLY=($(compgen -W "command-r-35b falcon-40b gpt3-175b llama-2-13b llama-3-70b llama-3-8b phi-3-medium qwen3-32b" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")) return ;;
+        degrees:--tp) :; return ;;
+        degrees:--layout) COMPREPLY=($(compgen -W "none megatron megatron-sp" -- "$cur")); return ;;
+        degrees:--framework) COMPREPLY=($(compgen -W "megatron" -- "$cur")); return ;;
+        degrees:--kv) COMPREPLY=($(compgen -W "refuse replicate gather" -- "$cur")); return ;;
+        degrees:--vocab-padding) COMPREPLY=($(compgen -W "megatron vllm sglang none" -- "$cur")); return ;;
+        degrees:--seq) :; return ;;
+        degrees:--phase) COMPREPLY=($(compgen -W "train prefill decode" -- "$cur")); return ;;
+        degrees:--set) :; return ;;
+        degrees:--format) COMPREPLY=($(compgen -W "table json jsonl csv markdown" -- "$cur")); return ;;
+    esac
+    case "$command" in
+        ledger)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--model --hardware --tp --sp --no-sp --cp --ep --pp --dp --zero --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --regather --no-regather --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --no-color --help -h" -- "$cur"))
+            else
+                COMPREPLY=($(compgen -W "example-h8192 gpt3-175b-a100 llama-3-70b-h100" -- "$cur"))
+                COMPREPLY+=($(compgen -f -- "$cur"))
+            fi ;;
+        degrees)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--model --tp --sp --no-sp --layout --framework --kv --vocab-padding --seq --phase --set --format --json --no-color --help -h" -- "$cur"))
+            else
+                COMPREPLY=($(compgen -W "" -- "$cur"))
+            fi ;;
+        completions)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--help -h" -- "$cur"))
+            else
+                COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur"))
+            fi ;;
+    esac
+}
+complete -F _commcalc commcalc

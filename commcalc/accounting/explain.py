@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from commcalc.accounting.ledger import Ledger
+from commcalc.accounting.ledger import Ledger, Row
 from commcalc.accounting.pricing import Entry, PricedLedger
 from commcalc.algebra.collective import Convention, Kind
-from commcalc.network.cost import Algorithm
+from commcalc.network.cost import Algorithm, Cost
 from commcalc.network.link import Level
 from commcalc.transformer.spec import KEY_OF_DIM, Phase
 from commcalc.units import format_bytes, format_rate, format_seconds
@@ -14,33 +14,37 @@ from commcalc.units import format_bytes, format_rate, format_seconds
 def explain_row(entry: Entry, priced: PricedLedger) -> list[str]:
     """Lines that derive payload, wire bytes, time and number of calls of one row."""
     ledger, row = priced.ledger, entry.row
+    payload = row.payload_bytes
     lines = [
-        f"payload = {row.payload.text()} = {row.payload.with_values(ledger.sizes)} = {format_bytes(row.payload_bytes)} B",
-        f"wire = {_factor(row.kind, row.group_size, ledger.convention)} * payload = {format_bytes(row.wire_bytes)} B",
-        *_time(entry, priced),
+        f"payload = {row.payload.text()} = {row.payload.with_values(ledger.sizes)} = {format_bytes(payload)} B",
+        _wire(row, ledger.convention),
+        *_time(entry),
     ]
     times = ledger.times_in_step(row)
     if row.per == "step":
         lines.append("calls = 1 in a step")
     else:
         blocks = f"{ledger.stage.layers} blocks * " if row.per == "block" else ""
-        lines.append(f"calls = {row.count} per {row.per} * {blocks}{ledger.microbatches} microbatches = {times} in a step")
+        lines.append(
+            f"calls = {row.calls} per {row.per} * {blocks}{ledger.microbatches} microbatches = {times} in a step"
+        )
     if row.note:
         lines.append(f"note: {row.note}")
     return lines
 
 
-def _factor(kind: Kind, n: int, convention: Convention) -> str:
-    if kind in (Kind.SEND_RECV, Kind.PERMUTE, Kind.BROADCAST):
-        return "1"
-    passes = "2" if kind is Kind.ALL_REDUCE else ""
-    if convention is Convention.TEXTBOOK:
-        return passes or "1"
+def _wire(row: Row, convention: Convention) -> str:
+    """``wire = 2(n-1)/n * payload = 2*7/8 * 134,217,728 = 234,881,024 B``."""
+    n, passes = row.group_size, "2" if row.kind is Kind.ALL_REDUCE else ""
+    result = f"{format_bytes(row.payload_bytes)} = {format_bytes(row.wire_bytes)} B"
+    if row.kind in (Kind.SEND_RECV, Kind.PERMUTE, Kind.BROADCAST) or convention is Convention.TEXTBOOK:
+        times = f"{passes} * " if passes else ""
+        return f"wire = {times}payload = {times}{result}"
     values = f"2*{n - 1}/{n}" if passes else f"{n - 1}/{n}"
-    return f"{passes}(n-1)/n = {values}"
+    return f"wire = {passes}(n-1)/n * payload = {values} * {result}"
 
 
-def _time(entry: Entry, priced: PricedLedger) -> list[str]:
+def _time(entry: Entry) -> list[str]:
     if entry.priced is None:
         return []
     found, row = entry.priced, entry.row
@@ -48,25 +52,30 @@ def _time(entry: Entry, priced: PricedLedger) -> list[str]:
     equal = entry.crossover_payload_bytes
     tail = f"; {entry.bound} bound" + (f", equal at a payload of {format_bytes(equal)} B" if equal is not None else "")
     if not found.phases:
-        egress = format_bytes(found.cost.egress_bytes)
         rate = found.cost.egress_bytes / found.cost.bandwidth_s if found.cost.bandwidth_s else 0.0
-        over = f"{egress} B / {format_rate(rate)} = {format_seconds(found.cost.bandwidth_s)}"
-        lines = [
-            f"time = latency + bandwidth = {format_seconds(found.cost.latency_s)} + {over} = {total}"
-            f" ({found.cost.algorithm} on {found.level}{tail})"
-        ]
+        where = f" ({found.cost.algorithm} on {found.level}{tail})"
+        lines = [f"time = {_parts(found.cost, format_rate(rate))} = {total}{where}"]
         if found.cost.algorithm is Algorithm.IN_NETWORK:
-            lines.insert(0, f"egress = (1 + 1/n) * payload = {row.group_size + 1}/{row.group_size} * payload = {egress} B")
+            n, egress = row.group_size, format_bytes(found.cost.egress_bytes)
+            lines.insert(
+                0, f"egress = (1 + 1/n) * payload = {n + 1}/{n} * {format_bytes(row.payload_bytes)} = {egress} B"
+            )
         return lines
     lines = [f"time = the phases one after another = {total} (hierarchical{tail})"]
     for phase in found.phases:
-        cost = phase.cost
+        rate = phase.cost.egress_bytes / phase.cost.bandwidth_s if phase.cost.bandwidth_s else 0.0
         lines.append(
             f"  {phase.kind} of {format_bytes(phase.payload_bytes)} B over {phase.group_size} on {phase.level}: "
-            f"{format_seconds(cost.latency_s)} + {format_bytes(cost.egress_bytes)} B"
-            f" in {format_seconds(cost.bandwidth_s)} ({cost.algorithm})"
+            f"{_parts(phase.cost, format_rate(rate))} = {format_seconds(phase.cost.time_s)} ({phase.cost.algorithm})"
         )
     return lines
+
+
+def _parts(cost: Cost, rate: str) -> str:
+    """``14 steps * 1.9 us + 88,080,384 B / 300 GB/s = 26.6 us + 293.6 us``."""
+    latency = format_seconds(cost.latency_s)
+    steps = f"{cost.steps} steps * {format_seconds(cost.latency_s / cost.steps)}" if cost.steps else latency
+    return f"{steps} + {format_bytes(cost.egress_bytes)} B / {rate} = {latency} + {format_seconds(cost.bandwidth_s)}"
 
 
 def explain_names(priced: PricedLedger) -> list[str]:
@@ -86,7 +95,8 @@ def explain_links(levels: tuple[Level, ...]) -> list[str]:
         line = f"{level.name}: {level.topology} of {joins}, {format_rate(level.bandwidth)} one way per device"
         line += f", {format_seconds(level.latency_s)} a step"
         if level.in_network is not None:
-            line += f"; sums in the switch from {level.in_network.min_ranks} ranks, {format_seconds(level.in_network.latency_s)} a call"
+            sums = level.in_network
+            line += f"; sums in the switch from {sums.min_ranks} ranks, {format_seconds(sums.latency_s)} a call"
         lines.append(line)
     return lines
 

@@ -1,13 +1,12 @@
 """The ledger: one row per collective of a model under a layout, and what a block, a stage and a step add up to.
 
 Rows are derived (`algebra.derive`) from three programs: the embedding, one block, the head with its loss. A row's
-payload is of one call; ``count`` is how often it happens ``per`` block, microbatch or step.
+payload is of one call; ``calls`` is how often it happens ``per`` block, microbatch or step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from commcalc.algebra.collective import Convention, Kind, wire_bytes
@@ -45,7 +44,7 @@ class Row(NamedTuple):
     payload: Size
     payload_bytes: int
     wire_bytes: int
-    count: int
+    calls: int
     per: str
     note: str
 
@@ -53,7 +52,7 @@ class Row(NamedTuple):
 class Stage(NamedTuple):
     """What one pipeline rank holds: whether the embedding, how many layers, whether the head."""
 
-    index: int
+    number: int
     layers: int
     first: bool
     last: bool
@@ -66,8 +65,7 @@ class Warn(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(NamedTuple):
     """All rows, with what they were derived from.
 
     ``rows`` holds each block row once, the embedding's and head's rows, and the update rows of ``stage``, the busiest
@@ -88,18 +86,24 @@ class Ledger:
     assumptions: tuple[str, ...]
     warnings: tuple[Warn, ...]
 
+    @property
+    def sublayers(self) -> tuple[str, ...]:
+        """The sublayers of the rows, in the order the forward pass meets them."""
+        order = [name for name in ("embedding", "block", "head") if name in self.derivations]
+        met = [op.sublayer for name in order for op in self.derivations[name].program.ops]
+        known = list(dict.fromkeys([*met, *(row.sublayer for row in self.rows)]))
+        return tuple(name for name in known if any(row.sublayer == name for row in self.rows))
+
     def times_in_step(self, row: Row, stage: Stage | None = None) -> int:
         """How often ``row`` happens in a step on one device of ``stage`` (the busiest by default)."""
         at = self.stage if stage is None else stage
         if row.per == "step":
-            return row.count
+            return row.calls
         each = {"block": at.layers, "embedding": int(at.first), "head": int(at.last)}[row.part]
-        return row.count * each * self.microbatches
+        return row.calls * each * self.microbatches
 
 
-def build(
-    model: Model, parallel: Parallelism, work: Workload, convention: Convention = Convention.EXACT
-) -> Ledger:
+def build(model: Model, parallel: Parallelism, work: Workload, convention: Convention = Convention.EXACT) -> Ledger:
     """Derive the ledger.
 
     Raises `IllegalDegree` (all violations together) where a degree does not divide, `SpecError` where a size that is
@@ -121,13 +125,13 @@ def build(
         name: derive(program, backward=work.phase.training, regather=work.regather)
         for name, program in programs.items()
     }
-    draft = _Draft(model, parallel, work, convention, layout, sizes)
+    draft = _Draft(work, convention, layout, sizes)
     rows = draft.rows(derivations)
     stages = _stages(model, parallel)
     # The busiest stage: most bytes sent in a step, the first of equals.
-    busiest = max(stages, key=lambda stage: (draft.sent(rows, stage, microbatches), -stage.index))
+    busiest = max(stages, key=lambda stage: (draft.sent(rows, stage, microbatches), -stage.number))
     rows += draft.updates(derivations, busiest)
-    warnings += _warnings(model, parallel, work, derivations)
+    warnings += _warnings(model, parallel, work)
     return Ledger(
         model, parallel, work, convention, layout, sizes, derivations, tuple(rows), busiest, stages, microbatches,
         tuple(_assumptions(model, parallel, work, convention, busiest, stages, derivations)), tuple(warnings),
@@ -137,15 +141,7 @@ def build(
 class _Draft:
     """Turns events into rows."""
 
-    def __init__(
-        self,
-        model: Model,
-        parallel: Parallelism,
-        work: Workload,
-        convention: Convention,
-        layout: Layout,
-        sizes: dict[str, int],
-    ) -> None:
+    def __init__(self, work: Workload, convention: Convention, layout: Layout, sizes: dict[str, int]) -> None:
         self.work = work
         self.convention = convention
         self.layout = layout
@@ -197,7 +193,7 @@ class _Draft:
     def sent(self, rows: Iterable[Row], stage: Stage, microbatches: int) -> int:
         """Wire bytes of a stage's microbatches, to find the busiest."""
         each = {"block": stage.layers, "embedding": int(stage.first), "head": int(stage.last)}
-        return sum(row.wire_bytes * row.count * each[row.part] for row in rows) * microbatches
+        return sum(row.wire_bytes * row.calls * each[row.part] for row in rows) * microbatches
 
     def _event(self, part: str, direction: str, event: Event, note: str = "") -> Row:
         step = event.step
@@ -235,18 +231,16 @@ class _Draft:
 
 
 def _without_idle_sp(parallel: Parallelism, warnings: list[Warn]) -> Parallelism:
-    from dataclasses import replace
-
     wants = parallel.sp or parallel.layout is LayoutName.MEGATRON_SP
     if wants and parallel.tp == 1:
         message = "sequence parallelism needs tp above 1: switched off"
         warnings.append(Warn("sp-without-tp", message))
-        return replace(parallel, sp=False, layout=LayoutName.MEGATRON)
+        return parallel._replace(sp=False, layout=LayoutName.MEGATRON)
     if parallel.sp and parallel.layout is LayoutName.MEGATRON:
-        return replace(parallel, layout=LayoutName.MEGATRON_SP)
+        return parallel._replace(layout=LayoutName.MEGATRON_SP)
     if parallel.sp and parallel.layout is LayoutName.NONE:
         raise UsageError("layout none splits nothing, so it has no sequence parallelism", where="--layout none --sp")
-    return replace(parallel, sp=wants)
+    return parallel._replace(sp=wants)
 
 
 def _not_priced(parallel: Parallelism) -> list[CommcalcError]:
@@ -259,7 +253,9 @@ def _not_priced(parallel: Parallelism) -> list[CommcalcError]:
             found.append(UsageError(message, where=f"parallelism.{name} (--{name})", hint=f"leave {name} at 1"))
     if parallel.zero:
         where, hint = "parallelism.zero (--zero)", "leave zero at 0"
-        found.append(UsageError(f"sharded optimizer states have no ledger yet: zero {parallel.zero}", where=where, hint=hint))
+        found.append(
+            UsageError(f"sharded optimizer states have no ledger yet: zero {parallel.zero}", where=where, hint=hint)
+        )
     return found
 
 
@@ -284,9 +280,7 @@ def _stages(model: Model, parallel: Parallelism) -> tuple[Stage, ...]:
     )
 
 
-def _warnings(
-    model: Model, parallel: Parallelism, work: Workload, derivations: dict[str, Derivation]
-) -> list[Warn]:
+def _warnings(model: Model, parallel: Parallelism, work: Workload) -> list[Warn]:
     found = []
     longest = model.max_position_embeddings
     if longest is not None and work.sequence_length > longest:
@@ -328,12 +322,14 @@ def _assumptions(
         "no communication is hidden behind compute",
     ]
     if work.phase.training:
-        said.append(f"activations and their gradients move in {work.dtype}, gradients of parameters in {work.grad_dtype}")
+        said.append(
+            f"activations and their gradients move in {work.dtype}, gradients of parameters in {work.grad_dtype}"
+        )
         if parallel.layout is LayoutName.MEGATRON_SP:
             said.append(
-                "the gathered input of a column-parallel layer is saved split and gathered again for its weight gradient"
+                "gathered inputs of column-parallel layers are saved split and gathered again for the weight gradients"
                 if work.regather
-                else "the gathered input of a column-parallel layer is kept for its weight gradient (no re-gather)"
+                else "gathered inputs of column-parallel layers are kept for the weight gradients (no re-gather)"
             )
         repeats = {
             Recompute.NONE: "nothing is recomputed",
@@ -360,5 +356,5 @@ def _assumptions(
         rest = (model.num_hidden_layers or 0) % len(stages)
         if rest:
             said.append(f"layers do not divide over {len(stages)} stages: the first {rest} hold one more")
-        said.append(f"the busiest of {len(stages)} stages is stage {busiest.index} with {busiest.layers} layers")
+        said.append(f"the busiest of {len(stages)} stages is stage {busiest.number} with {busiest.layers} layers")
     return said + [note for derivation in derivations.values() for note in derivation.program.notes]

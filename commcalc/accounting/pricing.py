@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from commcalc.accounting.ledger import GROUPS, Ledger, Row, Warn, build
@@ -24,12 +23,12 @@ class Entry(NamedTuple):
     @property
     def time_s(self) -> float:
         """Seconds of one call."""
-        return self.priced.cost.time_s if self.priced else 0.0
+        return float(self.priced.cost.time_s) if self.priced else 0.0
 
     @property
     def egress_bytes(self) -> int:
         """Bytes one device sends under the priced algorithm; the ring count where nothing is priced."""
-        return self.priced.cost.egress_bytes if self.priced else self.row.wire_bytes
+        return int(self.priced.cost.egress_bytes) if self.priced else self.row.wire_bytes
 
     @property
     def bound(self) -> str | None:
@@ -44,13 +43,14 @@ class Entry(NamedTuple):
         if self.priced is None or self.priced.cost.bandwidth_s == 0:
             return None
         cost = self.priced.cost
-        return round(cost.latency_s / cost.bandwidth_s * self.row.payload_bytes)
+        equal: int = round(cost.latency_s / cost.bandwidth_s * self.row.payload_bytes)
+        return equal
 
 
 class Total(NamedTuple):
     """What a group's rows add up to. ``time_s`` is None where nothing was priced."""
 
-    count: int
+    calls: int
     payload_bytes: int
     wire_bytes: int
     time_s: float | None
@@ -98,7 +98,7 @@ def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm =
 
 def _totals(entries: list[Entry], times: dict[str, int]) -> dict[str, Total]:
     """Block rows only, ``times["block"]`` times."""
-    chosen = [(entry, entry.row.count * times["block"]) for entry in entries if entry.row.per == "block"]
+    chosen = [(entry, entry.row.calls * times["block"]) for entry in entries if entry.row.per == "block"]
     return _by_group(chosen, not entries or entries[0].priced is not None)
 
 
@@ -134,7 +134,7 @@ def _crossing(priced: PricedLedger, network: Network, algorithm: Algorithm) -> l
     message += f": a block communicates for {format_seconds(here)}"
     stays = _largest_inside(ledger, network)
     if stays is not None:
-        smaller = replace(parallel, tp=stays)
+        smaller = parallel._replace(tp=stays)
         beside = price_ledger(build(ledger.model, smaller, ledger.work, ledger.convention), network, algorithm)
         there = beside.totals["block"]["tp"].time_s or 0.0
         ratio = f", {here / there:.3g} times as long" if there else ""

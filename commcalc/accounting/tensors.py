@@ -62,7 +62,13 @@ def tensor_lines(ledger: Ledger) -> tuple[TensorLine, ...]:
                 owner = next(op for op in program.ops if tensor.name in op.weights)
                 split = _split(tensor.sharding, owner, program)
                 lines.append(
-                    _line(ledger, part, "weight", State("weight", tensor.name, tensor.sharding, tensor.role, owner.sublayer), split)
+                    _line(
+                        ledger,
+                        part,
+                        "weight",
+                        State("weight", tensor.name, tensor.sharding, tensor.role, owner.sublayer),
+                        split,
+                    )
                 )
         seen = set()
         for state in derivation.states:
@@ -106,11 +112,8 @@ def _line(ledger: Ledger, part: str, direction: str, state: State, split: str | 
     shape = local_shape(state.sharding, sizes, mesh)
     heads = next((size for dim, size in zip(dims, shape, strict=True) if dim in ("N", "K")), None)
     whole = tuple(sizes[dim] for dim in dims)
-    elements = 1
-    for size in whole:
-        elements *= size
+    total = Sharding.of(dims, {}).local_size(dtype.bits).value(sizes)
     return TensorLine(
-        part, direction, state.sublayer, format_tensor(state.tensor, state.sharding, mesh), state.sharding.state(), split,
-        whole, shape, -(-elements * dtype.bits // 8), bytes_per_device(state.sharding, sizes, mesh, dtype.bits), dtype,
-        heads,
+        part, direction, state.sublayer, format_tensor(state.tensor, state.sharding, mesh), state.sharding.state(),
+        split, whole, shape, total, bytes_per_device(state.sharding, sizes, mesh, dtype.bits), dtype, heads,
     )  # fmt: skip

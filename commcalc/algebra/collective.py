@@ -9,12 +9,14 @@ Source: nccl-tests doc/PERFORMANCE.md, "Bus bandwidth".
 from __future__ import annotations
 
 from enum import StrEnum
-from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.size import Size, Whole
 from commcalc.errors import ShardingError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 class Kind(StrEnum):
@@ -63,6 +65,8 @@ def factor(kind: Kind, n: int, convention: Convention = Convention.EXACT) -> Fra
     >>> factor(Kind.ALL_REDUCE, 8)
     Fraction(7, 4)
     """
+    from fractions import Fraction
+
     return Fraction(*wire_ratio(kind, n, convention))
 
 

@@ -7,7 +7,6 @@ shardings. What it computes is the simulator's business and is named by ``functi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -20,7 +19,8 @@ class Rule(StrEnum):
     ``CONTRACT``   sums over the dimensions its output lacks; pending sums pass through
     ``LOOKUP``     rows of a table by index: a contraction with a one-hot matrix that is never built
     ``ADD``        terms of one sum; stays pending only where all terms are
-    ``BIAS``       adds a vector that is no pending sum, so its other operand must not be one (it would be added n times)
+    ``BIAS``       adds a vector that every device holds, so the other operand must be no pending sum: n devices would
+                   add it n times
     ``NORM``       non-linear, and needs the dimensions ``over`` whole
     ``POINTWISE``  non-linear, element by element; operands may lack dimensions (broadcast)
     ``ATTEND``     softmax attention: non-linear, needs the dimensions ``over`` whole
@@ -82,8 +82,7 @@ class Op(NamedTuple):
     partial_gradient: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(NamedTuple):
     """Operations in order, their tensors by name, and what goes in."""
 
     name: str
@@ -94,16 +93,16 @@ class Program:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
 class Builder:
     """Writes a `Program` down, operation by operation, under one sublayer at a time."""
 
-    name: str
-    sublayer: str = ""
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    ops: list[Op] = field(default_factory=list)
-    inputs: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    def __init__(self, name: str, sublayer: str = "") -> None:
+        self.name = name
+        self.sublayer = sublayer
+        self.tensors: dict[str, Tensor] = {}
+        self.ops: list[Op] = []
+        self.inputs: list[str] = []
+        self.notes: list[str] = []
 
     def input(self, name: str, sharding: Sharding, role: Role = Role.ACTIVATION) -> str:
         """A tensor that comes from outside, as it lies there."""

@@ -9,14 +9,7 @@ Axes that make the same transition go in one collective.
 
 from __future__ import annotations
 
-from commcalc.algebra.collective import (
-    Step,
-    all_gather,
-    all_reduce,
-    all_to_all,
-    keep_slice,
-    reduce_scatter,
-)
+from commcalc.algebra.collective import Step, all_gather, all_reduce, all_to_all, keep_slice, reduce_scatter
 from commcalc.algebra.sharding import Sharding
 from commcalc.errors import ShardingError
 
@@ -74,5 +67,5 @@ def _transitions(before: Sharding, after: Sharding) -> list[tuple[str | None, st
 
 def _moving(before: Sharding, after: Sharding, source: str | None, target: str | None) -> tuple[str, ...]:
     old, new = _places(before), _places(after)
-    order = after.varying if source is None or source == _PENDING and target is not None else before.varying
+    order = after.varying if source is None or (source == _PENDING and target is not None) else before.varying
     return tuple(axis for axis in order if old.get(axis) == source and new.get(axis) == target)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from commcalc.errors import SpecError
@@ -32,22 +31,21 @@ class Leaf(NamedTuple):
     where: str
 
 
-@dataclass(slots=True)
 class Items:
     """A YAML list."""
 
-    where: str
-    items: list[Node] = field(default_factory=list)
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.items: list[Node] = []
 
 
-@dataclass(slots=True)
 class Section:
-    """A YAML mapping with text keys."""
+    """A YAML mapping with text keys; ``keys`` is where each key itself stands, for messages about the key."""
 
-    where: str
-    entries: dict[str, Node] = field(default_factory=dict)
-    # Where each key itself stands, for messages about the key.
-    keys: dict[str, str] = field(default_factory=dict)
+    def __init__(self, where: str, entries: dict[str, Node] | None = None, keys: dict[str, str] | None = None) -> None:
+        self.where = where
+        self.entries: dict[str, Node] = {} if entries is None else entries
+        self.keys: dict[str, str] = {} if keys is None else keys
 
 
 Node = Leaf | Items | Section
@@ -113,7 +111,9 @@ class _Reader:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise SpecError("a second document begins here", where=self.place(event), hint="one document a file")
+                    raise SpecError(
+                        "a second document begins here", where=self.place(event), hint="one document a file"
+                    )
             elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
                 closed = self.open.pop()
                 self.keys.pop()
@@ -123,10 +123,10 @@ class _Reader:
                 node = self.node(event)
                 if not self.open:
                     root = node
-                self.attach(node, event)
-                if isinstance(event, yaml.CollectionStartEvent):
+                self.attach(node)
+                if not isinstance(node, Leaf) and isinstance(event, yaml.CollectionStartEvent):
                     self.descend(node, event)
-        if root is None or isinstance(root, Leaf) and root.value is None:
+        if root is None or (isinstance(root, Leaf) and root.value is None):
             raise SpecError("the file is empty", where=self.name, hint="write keys and values, like `tp: 8`")
         if not isinstance(root, Section):
             raise SpecError("no mapping of keys to values", where=self.name, hint="write keys and values, like `tp: 8`")
@@ -140,7 +140,7 @@ class _Reader:
         if self.nodes > MAX_NODES:
             raise SpecError(f"more than {MAX_NODES} values", where=where)
         if isinstance(event, yaml.AliasEvent):
-            return self.alias(event.anchor, where)
+            return self.alias(str(event.anchor), where)
         if event.tag is not None and event.tag != "!":  # type: ignore[attr-defined]
             raise SpecError(f"the tag {event.tag} is not allowed", where=where)  # type: ignore[attr-defined]
         if isinstance(event, yaml.ScalarEvent):
@@ -161,7 +161,7 @@ class _Reader:
         self.nodes += _count(node, MAX_NODES)
         return node
 
-    def attach(self, node: Node, event: object) -> None:
+    def attach(self, node: Node) -> None:
         if not self.open:
             return
         parent = self.open[-1]
@@ -174,7 +174,9 @@ class _Reader:
                 raise SpecError("a key must be text", where=node.where)
             if node.text in parent.entries:
                 raise SpecError(
-                    f"the key {node.text[:80]!r} stands twice", where=node.where, hint=f"first at {parent.keys[node.text]}"
+                    f"the key {node.text[:80]!r} stands twice",
+                    where=node.where,
+                    hint=f"first at {parent.keys[node.text]}",
                 )
             self.keys[-1] = (node.text, node.where)
             return
@@ -183,10 +185,9 @@ class _Reader:
         parent.keys[key] = where
         self.keys[-1] = None
 
-    def descend(self, node: Node, event: object) -> None:
+    def descend(self, node: Section | Items, event: object) -> None:
         if len(self.open) >= MAX_DEPTH:
             raise SpecError(f"nested deeper than {MAX_DEPTH}", where=self.place(event))
-        assert not isinstance(node, Leaf)
         self.open.append(node)
         self.keys.append(None)
 

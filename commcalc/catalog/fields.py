@@ -24,6 +24,8 @@ class Field(NamedTuple):
     default: object = None
     # For messages: what the value should look like.
     like: str = ""
+    # All values there are, where they are few and named.
+    choices: tuple[str, ...] = ()
 
 
 def whole(leaf: Leaf) -> int:
@@ -57,6 +59,11 @@ def text(leaf: Leaf) -> str:
     return leaf.text
 
 
+def one_of(kind: type[StrEnum], default: StrEnum | None = None) -> Field:
+    """A field with one of the values of ``kind``."""
+    return Field(choice(kind), default, next(iter(kind)), tuple(kind))
+
+
 def choice(kind: type[StrEnum]) -> Reader:
     """One of the values of ``kind``."""
 
@@ -72,7 +79,9 @@ def order(leaf: Leaf) -> tuple[str, ...]:
     """All five axes, innermost first, joined by ``-``."""
     axes = tuple(leaf.text.split("-"))
     if sorted(axes) != sorted(("tp", "cp", "ep", "dp", "pp")):
-        raise UnitError(f"{leaf.text!r} is no order of the axes", hint="name each once, innermost first: tp-cp-ep-dp-pp")
+        raise UnitError(
+            f"{leaf.text!r} is no order of the axes", hint="name each once, innermost first: tp-cp-ep-dp-pp"
+        )
     return axes
 
 

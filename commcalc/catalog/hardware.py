@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from commcalc.catalog.document import Items, Leaf, Node, Section
-from commcalc.catalog.fields import Field, choice, flag, flops, rate, read_section, scalar_of, seconds, size, text, whole
+from commcalc.catalog.fields import (
+    Field,
+    flag,
+    flops,
+    one_of,
+    rate,
+    read_section,
+    scalar_of,
+    seconds,
+    size,
+    text,
+    whole,
+)
 from commcalc.errors import CommcalcError, SpecError, UnknownName
 from commcalc.network.link import InNetworkReduction, Level, Network, Topology
 from commcalc.units import Dtype, parse_dtype
@@ -15,7 +28,7 @@ from commcalc.units import Dtype, parse_dtype
 _KEYS = ("name", "chip", "network", "aliases", "sources", "notes")
 _LEVEL = {
     "name": Field(text, like="nvlink"),
-    "topology": Field(choice(Topology), like="switch"),
+    "topology": one_of(Topology),
     "devices": Field(whole, like="8"),
     "bandwidth": Field(rate, like="450 GB/s"),
     "latency": Field(seconds, like="3 us"),
@@ -24,13 +37,12 @@ _IN_NETWORK = {"latency": Field(seconds, like="25 us"), "min_ranks": Field(whole
 _HBM = {"capacity": Field(size, like="80 GB"), "bandwidth": Field(rate, like="3.35 TB/s")}
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(NamedTuple):
     """A machine: peak FLOP/s by dtype (dense), memory, and the network. Chip values are None where not given."""
 
     name: str
     network: Network
-    flops: Mapping[Dtype, float] = field(default_factory=dict)
+    flops: Mapping[Dtype, float] = MappingProxyType({})
     hbm_bytes: int | None = None
     hbm_bytes_per_s: float | None = None
     notes: str = ""
@@ -68,7 +80,9 @@ def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[Comm
     if isinstance(chip, Section):
         for key in chip.entries:
             if key not in ("flops", "hbm"):
-                reading.problems.append(UnknownName("key in hardware.chip", key, ("flops", "hbm"), where=chip.keys[key]))
+                reading.problems.append(
+                    UnknownName("key in hardware.chip", key, ("flops", "hbm"), where=chip.keys[key])
+                )
         if "hbm" in chip.entries:
             hbm = reading.section(chip.entries["hbm"], _HBM, "hardware.chip.hbm")
         if "flops" in chip.entries:
@@ -83,7 +97,9 @@ def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[Comm
 
 def _peaks(node: Node, reading: _Reading) -> dict[Dtype, float]:
     if not isinstance(node, Section):
-        reading.problems.append(SpecError("a mapping of dtypes is expected here", where=f"{node.where} hardware.chip.flops"))
+        reading.problems.append(
+            SpecError("a mapping of dtypes is expected here", where=f"{node.where} hardware.chip.flops")
+        )
         return {}
     peaks = {}
     for key, value in node.entries.items():
@@ -104,7 +120,7 @@ def _levels(section: Section, reading: _Reading) -> list[Level]:
             SpecError(
                 "hardware.network is missing" if node is None else "hardware.network is no list of levels",
                 where=place,
-                hint="list the levels, innermost first: - {name: nvlink, devices: 8, bandwidth: 450 GB/s, latency: 3 us}",
+                hint="list levels innermost first: - {name: nvlink, devices: 8, bandwidth: 450 GB/s, latency: 3 us}",
             )
         )
         return []
@@ -113,13 +129,13 @@ def _levels(section: Section, reading: _Reading) -> list[Level]:
         level = _level(item, index, reading)
         if level is not None:
             levels.append(level)
-    for inner, outer in zip(levels, levels[1:], strict=False):
+    for inner, outer in itertools.pairwise(levels):
         inside, outside = inner.devices, outer.devices
-        if inside is None or outside is not None and (outside <= inside or outside % inside):
+        if inside is None or (outside is not None and (outside <= inside or outside % inside)):
             reading.problems.append(
                 SpecError(
-                    f"level {outer.name} ({outside or 'all'} devices) does not hold whole domains of level {inner.name} "
-                    f"({inside or 'all'} devices)",
+                    f"level {outer.name} ({outside or 'all'} devices) does not hold whole domains of level "
+                    f"{inner.name} ({inside or 'all'} devices)",
                     where=f"{node.where} hardware.network",
                     hint="list levels innermost first; `devices` counts all devices inside one domain of the level",
                 )
@@ -160,14 +176,14 @@ def _in_network(node: Node | None, path: str, latency: float, reading: _Reading)
         return None
     if isinstance(node, Section):
         values = reading.section(node, _IN_NETWORK, f"{path}.in_network_reduction")
-        return InNetworkReduction(
-            latency_s=values.get("latency", 2 * latency), min_ranks=values.get("min_ranks", 2)
-        )
+        return InNetworkReduction(latency_s=values.get("latency", 2 * latency), min_ranks=values.get("min_ranks", 2))
     where = f"{node.where} {path}.in_network_reduction"
     try:
         given = flag(scalar_of(node, where))
     except CommcalcError as problem:
-        reading.problems.append(SpecError(problem.message, where=where, hint="true, false or {latency: 25 us, min_ranks: 5}"))
+        reading.problems.append(
+            SpecError(problem.message, where=where, hint="true, false or {latency: 25 us, min_ranks: 5}")
+        )
         return None
     reading.sources[f"{path.removeprefix('hardware.')}.in_network_reduction"] = node.where
     return InNetworkReduction(latency_s=2 * latency) if given else None
@@ -193,8 +209,8 @@ def with_link(hardware: Hardware | None, key: str, given: str, read: Any, option
         at = known.index(name)
     level = levels[at]
     if key == "bandwidth":
-        levels[at] = replace(level, bandwidth=amount)
+        levels[at] = level._replace(bandwidth=amount)
     else:
-        sums = level.in_network and replace(level.in_network, latency_s=2 * amount)
-        levels[at] = replace(level, latency_s=amount, in_network=sums)
-    return replace(hardware, network=Network(tuple(levels)))
+        sums = level.in_network and level.in_network._replace(latency_s=2 * amount)
+        levels[at] = level._replace(latency_s=amount, in_network=sums)
+    return hardware._replace(network=Network(tuple(levels)))

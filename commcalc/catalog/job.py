@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from commcalc.algebra.collective import Convention
 from commcalc.catalog.document import Items, Leaf, Node, Section, parse_document, scalar
-from commcalc.catalog.fields import Field, choice, dtype, flag, order, read_section, whole, whole_or_zero
+from commcalc.catalog.fields import Field, dtype, flag, one_of, order, read_section, whole, whole_or_zero
 from commcalc.catalog.hardware import Hardware, read_hardware, with_link
 from commcalc.catalog.models import FIELDS as MODEL_FIELDS
 from commcalc.catalog.models import read_model
@@ -42,27 +41,24 @@ PARALLELISM = {
     "ep": Field(whole, 1, "1"),
     "pp": Field(whole, 1, "4"),
     "dp": Field(whole, 1, "16"),
-    "zero": Field(whole_or_zero, 0, "0"),
-    "layout": Field(choice(LayoutName), None, "megatron-sp"),
-    "framework": Field(_framework, "megatron", "megatron"),
+    "zero": Field(whole_or_zero, 0, "0", ("0", "1", "2", "3")),
+    "layout": one_of(LayoutName),
+    "framework": Field(_framework, "megatron", "megatron", FRAMEWORKS),
     "order": Field(order, DEFAULT_ORDER, "tp-cp-ep-dp-pp"),
-    "kv": Field(choice(KvPolicy), None, "replicate"),
-    "vocab_padding": Field(choice(VocabPadding), VocabPadding.MEGATRON, "megatron"),
+    "kv": one_of(KvPolicy),
+    "vocab_padding": one_of(VocabPadding, VocabPadding.MEGATRON),
 }
 WORKLOAD = {
-    "phase": Field(choice(Phase), Phase.TRAIN, "train"),
+    "phase": one_of(Phase, Phase.TRAIN),
     "sequence_length": Field(whole, None, "8192 or 8K"),
     "micro_batch_size": Field(whole, 1, "1"),
     "global_batch_size": Field(whole, None, "512"),
-    "dtype": Field(dtype, Dtype.BF16, "bf16"),
-    "grad_dtype": Field(dtype, Dtype.FP32, "fp32"),
-    "recompute": Field(choice(Recompute), Recompute.NONE, "full"),
+    "dtype": Field(dtype, Dtype.BF16, "bf16", tuple(Dtype)),
+    "grad_dtype": Field(dtype, Dtype.FP32, "fp32", tuple(Dtype)),
+    "recompute": one_of(Recompute, Recompute.NONE),
     "regather": Field(flag, True, "true"),
 }
-LINKS = {
-    "algorithm": Field(choice(Algorithm), Algorithm.AUTO, "ring"),
-    "convention": Field(choice(Convention), Convention.EXACT, "exact"),
-}
+LINKS = {"algorithm": one_of(Algorithm, Algorithm.AUTO), "convention": one_of(Convention, Convention.EXACT)}
 SECTIONS: Mapping[str, Mapping[str, Field]] = {
     "model": MODEL_FIELDS,
     "hardware": {},
@@ -80,8 +76,7 @@ class Assignment(NamedTuple):
     origin: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """What the command line asks: a job (name, file or YAML text), its replacements, and single values."""
 
     job: str | None = None
@@ -93,8 +88,7 @@ class Request:
     latencies: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """A resolved question. ``sources`` names the origin of every value by its path."""
 
     model: Model
@@ -230,7 +224,9 @@ class _Resolver:
         if parallel["zero"] > 3:
             raise SpecError(f"zero {parallel['zero']} is none of 0, 1, 2, 3", where="parallelism.zero")
         if work["recompute"] is not Recompute.NONE and not work["phase"].training:
-            self.warnings.append(("recompute-without-backward", f"{work['phase']} has no backward pass: nothing is recomputed"))
+            self.warnings.append(
+                ("recompute-without-backward", f"{work['phase']} has no backward pass: nothing is recomputed")
+            )
         longest = model.max_position_embeddings
         if work["sequence_length"] is None:
             work["sequence_length"] = min(DEFAULT_SEQUENCE, longest or DEFAULT_SEQUENCE)
@@ -255,7 +251,9 @@ class _Resolver:
             return Model()
         if not isinstance(node, Section):
             self.problems.append(
-                SpecError("no model is given", where=self.root.where, hint="--model llama-3-70b, or `model:` in the job")
+                SpecError(
+                    "no model is given", where=self.root.where, hint="--model llama-3-70b, or `model:` in the job"
+                )
             )
             return Model()
         try:
@@ -291,7 +289,9 @@ class _Resolver:
         for level in hardware.network.levels if hardware else ():
             if math.isnan(level.bandwidth):
                 self.problems.append(
-                    UsageError("a latency but no bandwidth", where="--latency", hint="add --hardware or --bandwidth 450GB/s")
+                    UsageError(
+                        "a latency but no bandwidth", where="--latency", hint="add --hardware or --bandwidth 450GB/s"
+                    )
                 )
         return hardware
 

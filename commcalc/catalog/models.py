@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from commcalc.catalog.document import Section
-from commcalc.catalog.fields import Field, Read, choice, flag, read_section, text, whole
+from commcalc.catalog.fields import Field, Read, flag, one_of, read_section, text, whole
 from commcalc.errors import SpecError
 from commcalc.transformer.spec import Model, Norm, NormPlacement, Positions, QkNorm
 
@@ -21,14 +20,14 @@ FIELDS = {
     "vocab_size": Field(whole, like="128256"),
     "max_position_embeddings": Field(whole, like="8192"),
     "gated_mlp": Field(flag, like="true"),
-    "norm": Field(choice(Norm), like="rmsnorm"),
-    "norm_placement": Field(choice(NormPlacement), like="pre"),
-    "qk_norm": Field(choice(QkNorm), like="none"),
+    "norm": one_of(Norm),
+    "norm_placement": one_of(NormPlacement),
+    "qk_norm": one_of(QkNorm),
     "attention_bias": Field(flag, like="false"),
     "attention_output_bias": Field(flag, like="false"),
     "mlp_bias": Field(flag, like="false"),
     "lm_head_bias": Field(flag, like="false"),
-    "position_embedding": Field(choice(Positions), like="rope"),
+    "position_embedding": one_of(Positions),
     "tie_word_embeddings": Field(flag, like="false"),
     "parallel_block": Field(flag, like="false"),
     "parallel_norms": Field(whole, like="1"),
@@ -57,7 +56,7 @@ def _derived(model: Model, read: Read, section: Section, path: str) -> Model:
     """KV heads and head size where they follow from the others; contradictions are collected."""
     heads, kv = model.num_attention_heads, model.num_key_value_heads
     if heads is not None and kv is None:
-        model = replace(model, num_key_value_heads=heads)
+        model = model._replace(num_key_value_heads=heads)
         read.sources["num_key_value_heads"] = "as many as num_attention_heads"
     elif heads is not None and kv is not None and heads % kv:
         where = f"{section.entries['num_key_value_heads'].where} {path}.num_key_value_heads"
@@ -80,11 +79,10 @@ def _derived(model: Model, read: Read, section: Section, path: str) -> Model:
                 )
             )
         else:
-            model = replace(model, head_dim=model.hidden_size // heads)
+            model = model._replace(head_dim=model.hidden_size // heads)
             read.sources["head_dim"] = "hidden_size / num_attention_heads"
     if model.parallel_norms not in (1, 2):
         read.problems.append(
             SpecError(f"parallel_norms {model.parallel_norms} is neither 1 nor 2", where=f"{path}.parallel_norms")
         )
     return model
-

@@ -87,9 +87,7 @@ def application(args: Sequence[str] | None = None) -> typer.Typer:
     )
 
     @app.callback()
-    def root(
-        version: bool = typer.Option(False, "--version", "-V", help="Show the version.", is_eager=True),
-    ) -> None:
+    def root(version: bool = typer.Option(False, "--version", "-V", help="Show the version.", is_eager=True)) -> None:
         if version:
             from commcalc.cli.output import write
 

@@ -30,7 +30,7 @@ FILES = {Shell.BASH: "commcalc.bash", Shell.ZSH: "_commcalc", Shell.FISH: "commc
 def completions(
     shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
 ) -> None:
-    """Print the completion script of a shell.
+    r"""Print the completion script of a shell.
 
     \b
     Examples:

@@ -112,9 +112,7 @@ def _text(
 
         groups = rank_groups(priced.ledger, job.hardware.network if job.hardware else None)
     if style is Format.JSON:
-        return as_json.render_json(
-            report.ledger_document(priced, job, explain=explain, tensors=lines, ranks=groups)
-        )
+        return as_json.render_json(report.ledger_document(priced, job, explain=explain, tensors=lines, ranks=groups))
     if style in (Format.JSONL, Format.CSV):
         records = [report.row_record(entry) for entry in priced.entries]
         if lines is not None:

@@ -21,7 +21,9 @@ Text = Optional[str]
 Model = Annotated[Text, _text("--model", "NAME|FILE", "Model preset, YAML file, or '{hidden_size: 8192, ...}'.")]
 Hardware = Annotated[Text, _text("--hardware", "NAME|FILE", "Hardware preset or YAML file.")]
 Tp = Annotated[Text, _text("--tp", "N", "Tensor-parallel degree.")]
-Sp = Annotated[Optional[bool], typer.Option("--sp/--no-sp", help="Sequence parallelism on the TP axis.", show_default=False)]
+Sp = Annotated[
+    Optional[bool], typer.Option("--sp/--no-sp", help="Sequence parallelism on the TP axis.", show_default=False)
+]
 Cp = Annotated[Text, _text("--cp", "N", "Context-parallel degree (only 1 so far).")]
 Ep = Annotated[Text, _text("--ep", "N", "Expert-parallel degree (only 1 so far).")]
 Pp = Annotated[Text, _text("--pp", "N", "Pipeline stages.")]
@@ -31,9 +33,7 @@ Layout = Annotated[Text, _text("--layout", "NAME", "none, megatron or megatron-s
 Framework = Annotated[Text, _text("--framework", "NAME", "Whose habits are followed: megatron.")]
 Order = Annotated[Text, _text("--order", "AXES", "Axes innermost first [tp-cp-ep-dp-pp].")]
 Kv = Annotated[Text, _text("--kv", "POLICY", "TP above the KV heads: refuse, replicate or gather.")]
-VocabPadding = Annotated[
-    Text, _text("--vocab-padding", "RULE", "megatron (128*tp), vllm (64), sglang or none.")
-]
+VocabPadding = Annotated[Text, _text("--vocab-padding", "RULE", "megatron (128*tp), vllm (64), sglang or none.")]
 Seq = Annotated[Text, _text("--seq", "TOKENS", "Sequence length, like 8192 or 8K.")]
 MicroBatch = Annotated[Text, _text("--micro-batch", "N", "Sequences of a microbatch.")]
 GlobalBatch = Annotated[Text, _text("--global-batch", "N", "Sequences of a step [micro-batch x dp].")]
@@ -58,7 +58,9 @@ Latency = Annotated[
 ]
 AlgorithmOption = Annotated[Text, _text("--algorithm", "NAME", "auto, ring, in-network or hierarchical.")]
 ConventionOption = Annotated[Text, _text("--convention", "NAME", "exact, or textbook (drops (n-1)/n).")]
-Set = Annotated[Optional[list[str]], _text("--set", "PATH=VALUE", "Override any field, like model.num_hidden_layers=4.")]
+Set = Annotated[
+    Optional[list[str]], _text("--set", "PATH=VALUE", "Override any field, like model.num_hidden_layers=4.")
+]
 FormatOption = Annotated[Text, _text("--format", "FORMAT", "table, json, jsonl, csv or markdown [table].")]
 Json = Annotated[bool, typer.Option("--json", help="Short for --format json.", show_default=False)]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colour on a terminal.", show_default=False)]

@@ -20,8 +20,8 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
 
 
-class ClosedPipe(Exception):  # noqa: N818  (not an error: the reader has seen enough)
-    """The reader of stdout has gone."""
+class ClosedPipe(Exception):
+    """The reader of stdout has gone: not an error, it has seen enough."""
 
 
 def write(text: str) -> None:
@@ -67,7 +67,10 @@ def report_error(error: CommcalcError, as_json: bool) -> None:
 def wants_json(args: Sequence[str]) -> bool:
     """Whether a command line asks for JSON, known before it is parsed."""
     pairs = zip(args, [*args[1:], ""], strict=True)
-    return any(a in ("--json", "--format=json", "--format=jsonl") or (a == "--format" and b in ("json", "jsonl")) for a, b in pairs)
+    return any(
+        a in ("--json", "--format=json", "--format=jsonl") or (a == "--format" and b in ("json", "jsonl"))
+        for a, b in pairs
+    )
 
 
 def is_terminal() -> bool:
@@ -90,4 +93,6 @@ def width_of_terminal(environ: Mapping[str, str]) -> int | None:
 
 def colour_of_terminal(environ: Mapping[str, str], no_color: bool) -> bool:
     """Whether to colour: a terminal that can, and nobody who minds."""
-    return is_terminal() and not no_color and not environ.get("NO_COLOR") and environ.get("TERM", "") not in ("dumb", "")
+    return (
+        is_terminal() and not no_color and not environ.get("NO_COLOR") and environ.get("TERM", "") not in ("dumb", "")
+    )

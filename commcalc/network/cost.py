@@ -27,9 +27,13 @@ class Algorithm(StrEnum):
 
 
 class Cost(NamedTuple):
-    """Time of one call, split; and what one device sends under the algorithm that was priced."""
+    """Time of one call, split; and what one device sends under the algorithm that was priced.
+
+    ``steps`` are the steps that cost the level's latency each; 0 where one fixed latency covers the call.
+    """
 
     algorithm: Algorithm
+    steps: Number
     latency_s: Number
     bandwidth_s: Number
     egress_bytes: Number
@@ -55,7 +59,8 @@ def ring(kind: Kind, payload_bytes: Number, n: Number, level: Level, convention:
     over, under = wire_ratio(kind, n, convention)
     egress = -(-payload_bytes * over // under)
     seconds = payload_bytes * over / under / level.bandwidth
-    return Cost(Algorithm.RING, ring_steps(kind, n) * level.latency_s, seconds, egress)
+    steps = ring_steps(kind, n)
+    return Cost(Algorithm.RING, steps, steps * level.latency_s, seconds, egress)
 
 
 def in_network(payload_bytes: Number, n: Number, level: Level) -> Cost:
@@ -65,7 +70,7 @@ def in_network(payload_bytes: Number, n: Number, level: Level) -> Cost:
     """
     latency = level.in_network.latency_s if level.in_network else 0.0
     egress = -(-payload_bytes * (n + 1) // n)
-    return Cost(Algorithm.IN_NETWORK, latency, payload_bytes * (n + 1) / n / level.bandwidth, egress)
+    return Cost(Algorithm.IN_NETWORK, 0, latency, payload_bytes * (n + 1) / n / level.bandwidth, egress)
 
 
 def offers_in_network(kind: Kind, n: int, level: Level) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.errors import UsageError
-from commcalc.network.cost import Algorithm, Cost, Number, in_network, offers_in_network, ring, ring_steps
+from commcalc.network.cost import Algorithm, Cost, Number, in_network, offers_in_network, ring
 from commcalc.network.link import Level, Network
 from commcalc.network.placement import Placement
 
@@ -60,6 +60,7 @@ def price(
         phases = _phases(kind, payload_bytes, placement, network, algorithm, convention)
         cost = Cost(
             Algorithm.HIERARCHICAL,
+            sum(phase.cost.steps for phase in phases),
             sum(phase.cost.latency_s for phase in phases),
             sum(phase.cost.bandwidth_s for phase in phases),
             sum(phase.cost.egress_bytes for phase in phases),
@@ -68,9 +69,7 @@ def price(
     return Priced(_on_level(kind, payload_bytes, placement.size, outer, algorithm, convention), outer.name, ())
 
 
-def _on_level(
-    kind: Kind, payload: Number, n: int, level: Level, algorithm: Algorithm, convention: Convention
-) -> Cost:
+def _on_level(kind: Kind, payload: Number, n: int, level: Level, algorithm: Algorithm, convention: Convention) -> Cost:
     plain = ring(kind, payload, n, level, convention)
     if algorithm is Algorithm.IN_NETWORK and kind is Kind.ALL_REDUCE and level.in_network is None:
         raise UsageError(
@@ -85,12 +84,7 @@ def _on_level(
 
 
 def _phases(
-    kind: Kind,
-    payload: int,
-    placement: Placement,
-    network: Network,
-    algorithm: Algorithm,
-    convention: Convention,
+    kind: Kind, payload: int, placement: Placement, network: Network, algorithm: Algorithm, convention: Convention
 ) -> tuple[Phase, ...]:
     """Inner levels scatter on the way out and gather on the way back; the outermost does the kind itself."""
     out: list[Phase] = []
@@ -111,9 +105,7 @@ def _phases(
     return (*out, *reversed(back))
 
 
-def flat_ring(
-    kind: Kind, payload_bytes: int, placement: Placement, network: Network, convention: Convention
-) -> Cost:
+def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Network, convention: Convention) -> Cost:
     """One ring through all members that changes domains on as many links at once as each domain has members.
 
     The slowest level decides: ``min(W, g * W_outer)`` for ``g`` members in a domain, and its latency every step.
@@ -126,5 +118,4 @@ def flat_ring(
     rate = min([outer.bandwidth * channels, *(level.bandwidth for level in inner)])
     latency = max(network.levels[index].latency_s for index in range(placement.outermost + 1))
     wide = Level(name=outer.name, bandwidth=rate, latency_s=latency)
-    cost = ring(kind, payload_bytes, placement.size, wide, convention)
-    return cost._replace(latency_s=ring_steps(kind, placement.size) * latency)
+    return ring(kind, payload_bytes, placement.size, wide, convention)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Topology(StrEnum):
@@ -13,8 +13,7 @@ class Topology(StrEnum):
     RING = "ring"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InNetworkReduction:
+class InNetworkReduction(NamedTuple):
     """A switch that sums: one pass up and one down instead of a ring, for AllReduce only.
 
     ``latency_s`` is the fixed cost of one call; ``min_ranks`` the smallest group that the hardware serves.
@@ -24,23 +23,21 @@ class InNetworkReduction:
     min_ranks: int = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(NamedTuple):
     """One level. ``bandwidth`` is bytes per second, one direction, per device; ``latency_s`` is per step.
 
     ``devices`` counts all devices inside one domain of this level; None is as many as wanted.
     """
 
     name: str
+    bandwidth: float
     topology: Topology = Topology.SWITCH
     devices: int | None = None
-    bandwidth: float
     latency_s: float = 0.0
     in_network: InNetworkReduction | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+class Network(NamedTuple):
     """Levels, innermost first: each domain of a level lies inside one domain of the next."""
 
     levels: tuple[Level, ...]

@@ -85,7 +85,7 @@ def _uneven(size: int, stride: int, network: Network, index: int) -> Placement:
     for start in range(patterns):
         ranks = [start * block + i * stride for i in range(size)]
         split = sorted(members(ranks, network.levels[index]).values())
-        if len(split) > len(worst) or len(split) == len(worst) and split[0] < worst[0]:
+        if len(split) > len(worst) or (len(split) == len(worst) and split[0] < worst[0]):
             worst = split
     for outer in range(index + 1, len(network.levels)):
         if network.levels[outer].devices is None or _inside(size, stride, network.levels[outer].devices) == size:

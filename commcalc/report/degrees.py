@@ -83,14 +83,16 @@ def degrees_tables(model: Model, rules: Sequence[Limit], degrees: Sequence[Degre
         for degree in degrees
     )
     return [
-        Table(
-            f"Rules of {model.name} for tp",
-            (Column("rule"), Column("value", True), Column("legal")),
-            by_rule,
-        ),
+        Table(f"Rules of {model.name} for tp", (Column("rule"), Column("value", True), Column("legal")), by_rule),
         Table(
             "Degrees",
-            (Column("tp", True), Column("legal"), Column("KV copies", True), Column("vocabulary", True), Column("why not")),
+            (
+                Column("tp", True),
+                Column("legal"),
+                Column("KV copies", True),
+                Column("vocabulary", True),
+                Column("why not"),
+            ),
             asked,
         ),
     ]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from commcalc import __version__
+from commcalc.accounting.explain import explain_row
 from commcalc.accounting.ledger import GROUPS, Row
 from commcalc.accounting.pricing import Entry, PricedLedger, Total
 from commcalc.accounting.tensors import TensorLine
 from commcalc.catalog.job import Job
 from commcalc.network.hierarchy import Phase
-from commcalc.accounting.explain import explain_row
 from commcalc.report.table import Column, Table
 from commcalc.units import format_binary, format_bytes, format_seconds
 
@@ -84,13 +83,13 @@ def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
         "links": {"algorithm": job.algorithm, "convention": job.convention},
         "sizes": {name: size for name, size in ledger.sizes.items() if name not in GROUPS},
         "stages": [{"layers": stage.layers} for stage in ledger.stages],
-        "busiest_stage": ledger.stage.index,
+        "busiest_stage": ledger.stage.number,
         "sources": dict(job.sources),
     }
 
 
 def _values(spec: Any) -> dict[str, object]:
-    return {field.name: getattr(spec, field.name) for field in fields(spec)}
+    return dict(spec._asdict())
 
 
 def row_record(entry: Entry) -> dict[str, object]:
@@ -109,7 +108,7 @@ def row_record(entry: Entry) -> dict[str, object]:
         "payload_bytes": row.payload_bytes,
         "wire_bytes": row.wire_bytes,
         "egress_bytes": entry.egress_bytes,
-        "count": row.count,
+        "count": row.calls,
         "per": row.per,
         "algorithm": cost.algorithm if cost else None,
         "level": priced.level if priced else None,
@@ -138,7 +137,7 @@ def _phase(phase: Phase) -> dict[str, object]:
 
 def _total(total: Total) -> dict[str, object]:
     return {
-        "count": total.count,
+        "count": total.calls,
         "payload_bytes": total.payload_bytes,
         "wire_bytes": total.wire_bytes,
         "time_s": total.time_s,
@@ -176,8 +175,7 @@ def _rows_table(priced: PricedLedger) -> Table:
     if timed:
         columns += [Column("time", True), Column("bound"), Column("algorithm"), Column("level")]
     rows: list[tuple[str, ...]] = []
-    sublayers = dict.fromkeys(_sublayer_order(priced))
-    for sublayer in sublayers:
+    for sublayer in priced.ledger.sublayers:
         rows.append((sublayer,))
         mine = [entry for entry in priced.entries if entry.row.sublayer == sublayer]
         mine.sort(key=lambda entry: _PASSES.index(entry.row.direction))
@@ -185,12 +183,6 @@ def _rows_table(priced: PricedLedger) -> Table:
     if not rows:
         rows.append(("no communication",))
     return Table("One call of each collective", tuple(columns), tuple(rows))
-
-
-def _sublayer_order(priced: PricedLedger) -> list[str]:
-    """Sublayers as the forward pass meets them."""
-    part = {"embedding": 0, "block": 1, "head": 2, "all": 3}
-    return [entry.row.sublayer for entry in sorted(priced.entries, key=lambda entry: part[entry.row.part])]
 
 
 def _cells(entry: Entry, timed: bool) -> tuple[str, ...]:
@@ -201,7 +193,7 @@ def _cells(entry: Entry, timed: bool) -> tuple[str, ...]:
         f"{row.group} {row.group_size}",
         format_bytes(row.payload_bytes),
         format_bytes(row.wire_bytes),
-        f"{row.count} {row.per}",
+        f"{row.calls} {row.per}",
     ]
     if timed and entry.priced is not None:
         cost = entry.priced.cost
@@ -224,14 +216,10 @@ def _totals_table(priced: PricedLedger) -> Table:
         Column("wire", True),
         Column("time", True),
     )
-    what = {
-        "block": "block",
-        "stage": f"stage of {ledger.stage.layers} blocks",
-        "step": "step of a device",
-    }
+    what = {"block": "block", "stage": f"stage of {ledger.stage.layers} blocks", "step": "step of a device"}
     rows = []
     for scope, groups in priced.totals.items():
-        shown = [group for group in GROUPS if groups[group].count] or ["all"]
+        shown = [group for group in GROUPS if groups[group].calls] or ["all"]
         if len(shown) > 1:
             shown.append("all")
         for group in shown:
@@ -240,7 +228,7 @@ def _totals_table(priced: PricedLedger) -> Table:
                 (
                     what[scope],
                     group,
-                    format_bytes(total.count),
+                    format_bytes(total.calls),
                     format_bytes(total.payload_bytes),
                     format_bytes(total.wire_bytes),
                     format_binary(total.wire_bytes),
@@ -278,7 +266,9 @@ def tensors_table(lines: tuple[TensorLine, ...]) -> Table:
                 line.dtype.value,
             )
         )
-    return Table("Tensors as one device holds them", columns, tuple(rows))
+    heads = {line.tensor.partition("[")[0]: line.local_heads for line in lines if line.local_heads is not None}
+    local = f" ({heads['Q']} query heads, {heads['K']} KV heads)" if {"Q", "K"} <= heads.keys() else ""
+    return Table(f"Tensors as one device holds them{local}", columns, tuple(rows))
 
 
 def _shape(shape: tuple[int, ...]) -> str:
@@ -287,7 +277,13 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def ranks_table(records: tuple[Mapping[str, Any], ...]) -> Table:
     """The groups of an axis by rank, and where each crosses a level."""
-    columns = (Column("group"), Column("ranks"), Column("level"), Column("inside each domain"), Column("crosses between"))
+    columns = (
+        Column("group"),
+        Column("ranks"),
+        Column("level"),
+        Column("inside each domain"),
+        Column("crosses between"),
+    )
     rows = tuple(
         (
             f"{record['group']} {record['index']}",

@@ -62,7 +62,7 @@ def _dealt(table: Table, width: int | None) -> list[Table]:
         room -= widths[at] + _GAP
     return [
         Table(
-            table.title if number == 0 else f"{table.title} (continued)",
+            table.title if number == 0 else f"{table.title}, continued",
             tuple(table.columns[at] for at in chunk),
             tuple(row if len(row) == 1 else tuple(row[at] for at in chunk) for row in table.rows),
         )
@@ -79,10 +79,14 @@ def _drawn(table: Table, terminal: Terminal) -> str:
     head_rule = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
     widths = _widths(table)
     natural = sum(widths) + _GAP * (len(widths) - 1)
-    drawn = RichTable(box=head_rule, show_edge=False, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    drawn = RichTable(box=head_rule, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold")
     for column, least in zip(table.columns, widths, strict=True):
         drawn.add_column(
-            Text(column.title), justify="right" if column.number else "left", no_wrap=column.number, min_width=least if column.number else None, overflow="fold"
+            Text(column.title),
+            justify="right" if column.number else "left",
+            no_wrap=column.number,
+            min_width=least if column.number else None,
+            overflow="fold",
         )
     for row in table.rows:
         style = "bold" if len(row) == 1 else None
@@ -92,8 +96,8 @@ def _drawn(table: Table, terminal: Terminal) -> str:
     file = io.StringIO()
     console = Console(
         file=file, width=needed, height=100, markup=False, emoji=False, highlight=False,
-        force_terminal=terminal.colour, no_color=not terminal.colour, color_system="standard" if terminal.colour else None,
-        legacy_windows=False, _environ={},
+        force_terminal=terminal.colour, no_color=not terminal.colour,
+        color_system="standard" if terminal.colour else None, legacy_windows=False, _environ={},
     )  # fmt: skip
     console.print(Text(table.title, style="bold"))
     console.print(drawn)

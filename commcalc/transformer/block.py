@@ -69,5 +69,7 @@ def _row_bias(b: Builder, model: Model, layout: Layout, x: str, name: str) -> st
         return x
     op, bias = ("out_proj", "bo") if name == "attention" else ("down_proj", "bdown")
     b.weight(bias, layout.weight("D"))
-    b.notes.append(f"the bias {bias} of {op} is added once, after the reduction of {x}; before it, it would be counted tp times")
+    ranks = layout.mesh.size(layout.weights.get("F", ()))
+    if ranks > 1:
+        b.notes.append(f"bias {bias} of {op} is added once, after {x} is reduced; before, it would count {ranks} times")
     return b.op(Rule.BIAS, f"{op}_bias", (x,), f"{x}b", _TD, weights=(bias,), label=op)

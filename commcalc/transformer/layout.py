@@ -13,8 +13,8 @@ sublayers. What must be gathered and reduced follows (`algebra.derive`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.sharding import Sharding
@@ -53,8 +53,7 @@ _SPLITS: Mapping[LayoutName, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """A layout on a mesh: the axes of each dimension in weights, and in the residual stream."""
 
     name: LayoutName

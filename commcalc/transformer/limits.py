@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from commcalc.errors import CommcalcError, IllegalDegree
 from commcalc.transformer.layout import KvPolicy, splits
@@ -11,8 +11,7 @@ from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Parallelism, Workload, padded_vocab, splittable_vocab
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Limit(NamedTuple):
     """One dimension that TP splits: ``value`` things (heads, columns, tokens) over the ranks.
 
     ``group`` columns share one quantisation scale and stay together. ``kv`` is set for KV heads, of which there may
@@ -54,9 +53,10 @@ class Limit:
         value = self.value if self.vocab is None else padded_vocab(self.value, tp, self.vocab.vocab_padding)
         return f"{value} {self.noun} mod {tp} = {value % tp}"
 
-    def remainder(self, tp: int) -> str:
-        """The bare arithmetic of the rule: ``40 mod 3 = 1``."""
-        return self._short(tp).replace(f" {self.noun}", "")
+    def arithmetic(self, tp: int) -> str:
+        """The rule in bare numbers, ``40 mod 3 = 1``, or its whole reason where that is not all there is to it."""
+        short = self._short(tp)
+        return short.replace(f" {self.noun}", "") if self.reason(tp) == short else self.reason(tp)
 
     def legal(self, up_to: int) -> list[int]:
         """The degrees from 1 to ``up_to`` that this rule allows."""
@@ -75,9 +75,7 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
     weights, stream = splits(parallel.layout)
     found = []
     if "N" in weights and model.num_attention_heads is not None:
-        found.append(
-            Limit(name="heads", key="num_attention_heads", noun="heads", value=model.num_attention_heads)
-        )
+        found.append(Limit(name="heads", key="num_attention_heads", noun="heads", value=model.num_attention_heads))
     if "K" in weights and model.num_key_value_heads is not None:
         found.append(
             Limit(
@@ -98,9 +96,7 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
         )
     if "T" in stream:
         found.append(
-            Limit(
-                name="sequence", key="sequence_length", noun="tokens of a sequence", value=work.tokens_per_sequence
-            )
+            Limit(name="sequence", key="sequence_length", noun="tokens of a sequence", value=work.tokens_per_sequence)
         )
     return found
 
@@ -133,7 +129,7 @@ def violations(model: Model, parallel: Parallelism, work: Workload) -> list[Comm
     for rule in broken:
         found.append(
             IllegalDegree(
-                f"tp {tp} is not legal for {model.name}: {rule.key} {rule.remainder(tp)} ({rule.reason(tp)})",
+                f"tp {tp} is not legal for {model.name}: {rule.key} {rule.arithmetic(tp)}",
                 where=f"parallelism.tp (--tp {tp})",
                 context=f"legal by {rule.name}: {listed(rule.legal(bound))}",
                 hint=_hint(rule, model, tp, legal),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from commcalc.errors import SpecError
 
@@ -54,8 +54,7 @@ class Positions(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Model(NamedTuple):
     """A dense decoder. A size that is None was not given; whoever needs it asks for it by name (`Model.need`)."""
 
     name: str = "model"

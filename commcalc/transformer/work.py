@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import lcm
+from typing import NamedTuple
 
 from commcalc.algebra.mesh import Mesh
 from commcalc.errors import IllegalDegree
@@ -63,8 +63,7 @@ def splittable_vocab(vocab_size: int, tp: int, padding: VocabPadding) -> int:
     return padded if padded % tp == 0 else -(-vocab_size // multiple) * multiple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parallelism:
+class Parallelism(NamedTuple):
     """Degrees, and how they are laid: ``order`` is innermost first."""
 
     tp: int = 1
@@ -85,8 +84,7 @@ class Parallelism:
         return Mesh.of({axis: getattr(self, axis) for axis in reversed(self.order)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class Workload(NamedTuple):
     """The work of one step; a microbatch is ``micro_batch_size`` sequences of ``sequence_length`` tokens."""
 
     phase: Phase = Phase.TRAIN
