@@ -26,6 +26,11 @@ from commcalc.units import Dtype, parse_rate, parse_seconds
 DEFAULT_JOB = "llama-3-70b-h100"
 DEFAULT_SEQUENCE = 4096
 FRAMEWORKS = ("megatron",)
+# Choices of an architecture that change what it communicates.
+SHAPES_TRAFFIC = (
+    "gated_mlp", "norm", "attention_bias", "attention_output_bias", "mlp_bias", "position_embedding",
+    "tie_word_embeddings", "parallel_block",
+)  # fmt: skip
 
 
 def _framework(leaf: Leaf) -> str:
@@ -99,6 +104,7 @@ class Job(NamedTuple):
     convention: Convention
     framework: str
     sources: Mapping[str, str]
+    assumptions: tuple[str, ...]
     warnings: tuple[tuple[str, str], ...]
 
 
@@ -242,6 +248,7 @@ class _Resolver:
             convention=links["convention"],
             framework=framework,
             sources=self.sources,
+            assumptions=tuple(self.assumptions(framework, model, hardware)),
             warnings=tuple(self.warnings),
         )
 
@@ -294,6 +301,17 @@ class _Resolver:
                     )
                 )
         return hardware
+
+    def assumptions(self, framework: str, model: Model, hardware: Hardware | None) -> list[str]:
+        """What was taken for granted before anything was derived."""
+        said = [f"framework {framework}"]
+        taken = [key for key in SHAPES_TRAFFIC if self.sources.get(f"model.{key}") == "default"]
+        if taken:
+            values = ", ".join(f"{key} {str(getattr(model, key)).lower()}" for key in taken)
+            said.append(f"the model does not say, so taken as in Llama: {values}")
+        if hardware is not None and hardware.notes:
+            said.append(f"{hardware.name}: {hardware.notes}")
+        return said
 
     def values(self, name: str, fields: Mapping[str, Field]) -> dict[str, Any]:
         """The values of a section with defaults for what nobody gave."""

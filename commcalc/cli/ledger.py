@@ -84,14 +84,12 @@ ledger.__doc__ = f"{ledger.__doc__}\n\n{EXAMPLES}"
 
 
 def _with_notes(priced: PricedLedger, job: Job) -> PricedLedger:
-    """The job's own warnings, and what the hardware file says of its numbers."""
+    """The same with what the job itself assumed and warned of."""
     from commcalc.accounting.ledger import Warn
 
-    notes = (f"{job.hardware.name}: {job.hardware.notes}",) if job.hardware and job.hardware.notes else ()
-    dialect = f"framework {job.framework}"
     return priced._replace(
         warnings=(*(Warn(*warning) for warning in job.warnings), *priced.warnings),
-        assumptions=(dialect, *priced.assumptions, *notes),
+        assumptions=(*job.assumptions, *priced.assumptions),
     )
 
 

@@ -1,0 +1,103 @@
+"""What tests share: the program as a process, and the ledger of a question in one call."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from commcalc.accounting.ledger import Row, build
+from commcalc.accounting.pricing import PricedLedger, price_ledger
+from commcalc.catalog.job import Assignment, Request, resolve_job
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(__file__).resolve().parent / "data"
+
+
+class Ran(NamedTuple):
+    """A finished process."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The process environment with this checkout importable, without what would change output."""
+    keep = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")}
+    return keep | {"PYTHONPATH": str(ROOT)} | extra
+
+
+def run_commcalc(*args: str, stdin: str | bytes = "", cwd: Path | None = None, **env: str) -> Ran:
+    """``commcalc args`` as a process of this interpreter, from any directory."""
+    done = subprocess.run(
+        [sys.executable, "-m", "commcalc", *args],
+        input=stdin if isinstance(stdin, bytes) else stdin.encode(),
+        capture_output=True,
+        cwd=cwd,
+        env=environment(**env),
+        timeout=60,
+    )
+    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.fixture
+def commcalc() -> Callable[..., Ran]:
+    return run_commcalc
+
+
+def ask(
+    model: str | None = None,
+    hardware: str | None = None,
+    *,
+    job: str | None = None,
+    bandwidth: Iterable[str] = (),
+    latency: Iterable[str] = (),
+    **values: object,
+) -> PricedLedger:
+    """The priced ledger of a question; values are named ``parallelism__tp=8``, ``workload__phase="decode"``."""
+    assignments = [
+        Assignment(path.replace("__", "."), str(value).lower() if isinstance(value, bool) else str(value), f"--{path}")
+        for path, value in values.items()
+    ]
+    found = resolve_job(
+        Request(
+            job=job, model=model, hardware=hardware, assignments=assignments,
+            bandwidths=tuple(bandwidth), latencies=tuple(latency),
+        )
+    )  # fmt: skip
+    book = build(found.model, found.parallel, found.work, found.convention)
+    return price_ledger(book, found.hardware.network if found.hardware else None, found.algorithm)
+
+
+def fields(**values: object) -> str:
+    """A model or machine written as its fields, for ``ask`` and ``--model``."""
+    return json.dumps(values)
+
+
+def rows(priced: PricedLedger, **wanted: object) -> list[Row]:
+    """The rows whose fields have these values (``direction="forward"``, ``part="block"``, ``kind="all_reduce"``)."""
+    return [
+        entry.row
+        for entry in priced.entries
+        if all(getattr(entry.row, name) == value for name, value in wanted.items())
+    ]
+
+
+def counts(priced: PricedLedger, **wanted: object) -> dict[tuple[str, str], int]:
+    """How many rows of each (pass, collective)."""
+    found: dict[tuple[str, str], int] = {}
+    for row in rows(priced, **wanted):
+        key = (row.direction, row.kind.value)
+        found[key] = found.get(key, 0) + row.calls
+    return found
