@@ -17,6 +17,7 @@ _DECIMAL = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50}
 _SECONDS = {"s": 0, "ms": -3, "us": -6, "µs": -6, "μs": -6, "ns": -9}
 _NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$", re.DOTALL)
+_LEADING_ZERO = re.compile(r"\s*[+-]?0[\d_]")
 _COUNT = {"": 1, "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30}
 _MAX_TEXT = 60
 
@@ -71,7 +72,9 @@ def parse_dtype(text: str) -> Dtype:
 def _split(text: str, what: str, example: str) -> tuple[str, str]:
     match = _NUMBER.match(text) if len(text) <= _MAX_TEXT else None
     if match is None:
-        raise UnitError(f"{text[:_MAX_TEXT]!r} is no {what}", hint=f"write a number and a unit, like {example}")
+        raise UnitError(f"{text[:_MAX_TEXT]!r} is no {what}", hint=f"write it like {example}")
+    if _LEADING_ZERO.match(text):
+        raise UnitError(f"{text!r} begins with 0: octal or decimal?", hint="write it without the 0")
     return match.group(1).replace("_", ""), match.group(2)
 
 

@@ -294,7 +294,7 @@ def _warnings(model: Model, parallel: Parallelism, work: Workload) -> list[Warn]
         degree = getattr(parallel, axis)
         if degree > 1 and (axis == "pp" or work.phase.training):
             tied = " and the gradient sync of the tied embedding" if axis == "pp" and model.tie_word_embeddings else ""
-            found.append(Warn("group-not-priced", f"{axis} {degree}: {what}{tied} are not in this ledger yet"))
+            found.append(Warn("group-not-priced", f"{axis} {degree}: not in this ledger yet: {what}{tied}"))
     if parallel.layout is LayoutName.NONE and parallel.tp > 1:
         found.append(Warn("nothing-split", f"layout none: all {parallel.tp} tp ranks do the same whole work"))
     kv = model.num_key_value_heads

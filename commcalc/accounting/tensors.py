@@ -87,7 +87,7 @@ def _demand_sizes(ledger: Ledger) -> None:
     }  # fmt: skip
     missing: list[CommcalcError] = [
         SpecError(
-            f"the model does not give {KEY_OF_DIM[dim]}, which the list of tensors needs",
+            f"the model does not give {KEY_OF_DIM[dim]}, needed for the list of tensors",
             where=f"model.{KEY_OF_DIM[dim]}",
             hint=f"add {KEY_OF_DIM[dim]} to the model, or --set model.{KEY_OF_DIM[dim]}=N",
         )

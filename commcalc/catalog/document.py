@@ -53,15 +53,15 @@ Node = Leaf | Items | Section
 
 def read_text(path: str) -> str:
     """The UTF-8 text of a file of at most 1 MiB; `SpecError` says why it cannot be read."""
+    if "\0" in path:
+        raise SpecError("no path: it holds a character that paths cannot", where=repr(path[:80]))
+    if os.path.isdir(path):
+        raise SpecError("a folder, not a file", where=path)
     try:
-        if os.path.isdir(path):
-            raise SpecError("a folder, not a file", where=path)
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as problem:
         raise SpecError(f"cannot be read: {(problem.strerror or str(problem)).lower()}", where=path) from None
-    except ValueError:
-        raise SpecError("no path: it holds a character that paths cannot", where=repr(path[:80])) from None
     return decode(data, path)
 
 

@@ -24,8 +24,8 @@ def main() -> None:
 
 def run(args: Sequence[str]) -> int:
     """The exit status of a command line: 0 done, 1 a check failed, 2 wrong input, 3 no legal answer, 130 Ctrl-C."""
-    from commcalc.cli.output import ClosedPipe, report_error, wants_json, write
-    from commcalc.errors import CommcalcError, UsageError
+    from commcalc.cli.output import CannotWrite, ClosedPipe, report_error, wants_json, write
+    from commcalc.errors import CommcalcError
 
     try:
         try:
@@ -34,14 +34,14 @@ def run(args: Sequence[str]) -> int:
                 return 0
             return _invoke(args)
         except CommcalcError as error:
-            report_error(error, wants_json(args))
+            report_error(error, wants_json(args) and not isinstance(error, CannotWrite))
             return error.status
     except ClosedPipe:
         return 0
     except KeyboardInterrupt:
         return INTERRUPTED
-    except CommcalcError as error:  # stdout itself failed while the error was told
-        report_error(UsageError(error.message, where=error.where), as_json=False)
+    except CannotWrite as error:  # while an error was told as JSON
+        report_error(error, as_json=False)
         return error.status
 
 
@@ -49,7 +49,7 @@ def _invoke(args: Sequence[str]) -> int:
     import typer
     from typer._click.exceptions import ClickException, NoArgsIsHelpError
 
-    from commcalc.cli.output import ClosedPipe, say
+    from commcalc.cli.output import CannotWrite, ClosedPipe, say
     from commcalc.errors import UsageError
 
     try:
@@ -63,8 +63,12 @@ def _invoke(args: Sequence[str]) -> int:
         raise UsageError(_lowered(problem.format_message()), where="the command line", hint=hint) from None
     except typer.Abort:
         return INTERRUPTED
-    except BrokenPipeError:
-        raise ClosedPipe from None
+    except SystemExit as ended:  # Typer's own answer to a closed pipe while it prints help
+        if ended.code == 1:
+            raise ClosedPipe from None
+        raise
+    except OSError as problem:  # and to a full disk
+        raise CannotWrite(problem) from None
     return status if isinstance(status, int) else 0
 
 

@@ -24,8 +24,15 @@ class ClosedPipe(Exception):
     """The reader of stdout has gone: not an error, it has seen enough."""
 
 
+class CannotWrite(SpecError):
+    """Stdout takes nothing more: a full disk. Told on stderr, whatever format was asked for."""
+
+    def __init__(self, problem: OSError) -> None:
+        super().__init__(f"cannot write: {(problem.strerror or str(problem)).lower()}", where="stdout")
+
+
 def write(text: str) -> None:
-    """Data to stdout, as UTF-8 in any locale. A closed pipe is `ClosedPipe`, a full disk a `SpecError`."""
+    """Data to stdout, as UTF-8 in any locale. A closed pipe is `ClosedPipe`, a full disk `CannotWrite`."""
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
@@ -36,7 +43,7 @@ def write(text: str) -> None:
         raise ClosedPipe from None
     except OSError as problem:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise SpecError(f"cannot write: {(problem.strerror or str(problem)).lower()}", where="stdout") from None
+        raise CannotWrite(problem) from None
 
 
 def say(text: str) -> None:

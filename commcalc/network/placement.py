@@ -67,7 +67,7 @@ def _inside(size: int, stride: int, devices: int | None) -> int | None:
     if devices is None:
         return size
     if stride >= devices:
-        return 1 if stride % devices == 0 else None
+        return 1
     if devices % stride:
         return None
     room = devices // stride

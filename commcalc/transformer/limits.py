@@ -54,9 +54,9 @@ class Limit(NamedTuple):
         return f"{value} {self.noun} mod {tp} = {value % tp}"
 
     def arithmetic(self, tp: int) -> str:
-        """The rule in bare numbers, ``40 mod 3 = 1``, or its whole reason where that is not all there is to it."""
-        short = self._short(tp)
-        return short.replace(f" {self.noun}", "") if self.reason(tp) == short else self.reason(tp)
+        """The rule by its key, ``num_attention_heads 40 mod 3 = 1``, or its reason where that is not all of it."""
+        reason, short = self.reason(tp), self._short(tp)
+        return reason if reason != short else f"{self.key} {short.replace(f' {self.noun}', '')}"
 
     def legal(self, up_to: int) -> list[int]:
         """The degrees from 1 to ``up_to`` that this rule allows."""
@@ -129,7 +129,7 @@ def violations(model: Model, parallel: Parallelism, work: Workload) -> list[Comm
     for rule in broken:
         found.append(
             IllegalDegree(
-                f"tp {tp} is not legal for {model.name}: {rule.key} {rule.arithmetic(tp)}",
+                f"tp {tp} is not legal for {model.name}: {rule.arithmetic(tp)}",
                 where=f"parallelism.tp (--tp {tp})",
                 context=f"legal by {rule.name}: {listed(rule.legal(bound))}",
                 hint=_hint(rule, model, tp, legal),

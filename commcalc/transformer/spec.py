@@ -85,7 +85,7 @@ class Model(NamedTuple):
         value = getattr(self, key)
         if value is None:
             raise SpecError(
-                f"the model does not give {key}, which {purpose} needs",
+                f"the model does not give {key}, needed for {purpose}",
                 where=f"model.{key}",
                 hint=f"add {key} to the model, or --set model.{key}=N",
             )

@@ -1,0 +1,51 @@
+"""What a start must not load: arrays, tables and validation libraries that the command does not use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from conftest import environment
+
+HEAVY = ["numpy", "rich.table", "rich.console", "pydantic", "asyncio", "pytest", "hypothesis", "commcalc.simulate"]
+
+
+def loaded(code: str, watched: list[str]) -> list[str]:
+    """Which of ``watched`` are in sys.modules after ``code`` ran in a fresh interpreter."""
+    program = f"{code}\nimport sys\nprint('LOADED', *[name for name in {watched!r} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True
+    )
+    return done.stdout.splitlines()[-1].split()[1:]
+
+
+def command(*args: str) -> str:
+    return f"from commcalc.cli import run\nassert run({list(args)!r}) == 0"
+
+
+def test_importing_the_command_line_loads_nothing_heavy() -> None:
+    assert loaded("import commcalc.cli", [*HEAVY, "typer", "yaml"]) == []
+
+
+def test_version_is_answered_before_typer_is_loaded() -> None:
+    assert loaded(command("--version"), [*HEAVY, "typer", "yaml"]) == []
+
+
+@pytest.mark.parametrize("args", [["ledger", "--json"], ["degrees", "--json"], ["ledger", "--json", "--tensors"]])
+def test_json_loads_neither_arrays_nor_tables(args: list[str]) -> None:
+    assert loaded(command(*args), [*HEAVY, "difflib_missing"]) == []
+
+
+def test_a_table_loads_rich_and_no_arrays() -> None:
+    assert loaded(command("ledger"), ["numpy", "rich.table"]) == ["rich.table"]
+
+
+def test_help_of_one_command_loads_only_that_command() -> None:
+    watched = ["commcalc.cli.ledger", "commcalc.cli.degrees", "commcalc.accounting.ledger"]
+    assert loaded(command("completions", "bash"), watched) == []
+
+
+def test_what_is_loaded_is_seen() -> None:
+    assert loaded("import numpy", HEAVY)[0] == "numpy"

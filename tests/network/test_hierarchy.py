@@ -1,0 +1,114 @@
+"""Collectives over several levels: published values, phases written out by hand, and conservation of bytes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commcalc.algebra.collective import Convention, Kind, wire_bytes
+from commcalc.errors import UsageError
+from commcalc.network.cost import Algorithm
+from commcalc.network.hierarchy import price
+from commcalc.network.link import InNetworkReduction, Level, Network
+from commcalc.network.placement import place
+
+# 4 nodes of 8 B200: 900 GB/s one way inside, one 50 GB/s port per GPU. stas00/ml-engineering network/README.md.
+B200 = Network((Level(name="nvlink", bandwidth=900e9, devices=8), Level(name="infiniband", bandwidth=50e9)))
+H100 = Network(
+    (
+        Level(name="nvlink", bandwidth=450e9, devices=8, latency_s=2e-6, in_network=InNetworkReduction(25e-6, 5)),
+        Level(name="infiniband", bandwidth=50e9, latency_s=4e-6),
+    )
+)
+
+
+def test_hierarchical_allreduce_of_four_gibibytes_on_32_b200() -> None:
+    found = price(Kind.ALL_REDUCE, 4 * 2**30, place(32, 1, B200), B200)
+    assert [(phase.kind.value, phase.group_size, phase.payload_bytes) for phase in found.phases] == [
+        ("reduce_scatter", 8, 4 * 2**30),
+        ("all_reduce", 4, 4 * 2**30 // 8),
+        ("all_gather", 8, 4 * 2**30),
+    ]
+    assert [round(phase.cost.time_s * 1e3, 4) for phase in found.phases] == [4.1757, 16.1061, 4.1757]
+    assert found.cost.time_s * 1e3 == pytest.approx(4.1757 + 16.1061 + 4.1757, abs=1e-4)
+    assert (found.cost.algorithm, found.level) == (Algorithm.HIERARCHICAL, "infiniband")
+
+
+def test_flat_ring_of_the_same() -> None:
+    """The ring changes nodes on 8 links at once: 400 GB/s out of a node."""
+    found = price(Kind.ALL_REDUCE, 4 * 2**30, place(32, 1, B200), B200, Algorithm.RING)
+    assert found.cost.time_s * 1e3 == pytest.approx(20.804, abs=5e-4)
+    assert (found.cost.algorithm, found.phases) == (Algorithm.RING, ())
+
+
+def test_one_port_for_the_whole_node() -> None:
+    """One 50 GB/s port for 8 devices is 6.25 GB/s each: 2*15/16*S/50e9 by the flat ring."""
+    network = Network((B200.levels[0]._replace(bandwidth=450e9), Level(name="nic", bandwidth=6.25e9)))
+    found = price(Kind.ALL_REDUCE, 2**26, place(16, 1, network), network, Algorithm.RING)
+    assert math.isclose(found.cost.time_s, 2 * 15 / 16 * 2**26 / 50e9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "order"),
+    [
+        (Kind.REDUCE_SCATTER, [("nvlink", 8, 1 << 26), ("infiniband", 2, 1 << 23)]),
+        (Kind.ALL_GATHER, [("infiniband", 2, 1 << 23), ("nvlink", 8, 1 << 26)]),
+    ],
+)
+def test_scatter_goes_in_first_and_gather_comes_from_outside(kind: Kind, order: list[tuple[str, int, int]]) -> None:
+    found = price(kind, 1 << 26, place(16, 1, H100), H100)
+    assert [(phase.level, phase.group_size, phase.payload_bytes) for phase in found.phases] == order
+    assert {phase.kind for phase in found.phases} == {kind}
+
+
+@given(
+    st.sampled_from([Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER]),
+    st.integers(1, 10**6),
+    st.sampled_from([2, 4, 8]),
+)
+def test_phases_send_what_the_ring_sends(kind: Kind, pieces: int, nodes: int) -> None:
+    payload = pieces * 8 * nodes
+    found = price(kind, payload, place(8 * nodes, 1, H100), H100)
+    assert found.cost.egress_bytes == wire_bytes(kind, payload, 8 * nodes)
+    assert math.isclose(found.cost.time_s, sum(phase.cost.time_s for phase in found.phases), rel_tol=1e-12)
+
+
+def test_splitting_a_group_that_stays_inside_changes_nothing() -> None:
+    inside = price(Kind.ALL_REDUCE, 1 << 26, place(8, 1, H100), H100, Algorithm.RING)
+    alone = Network((H100.levels[0],))
+    assert inside == price(Kind.ALL_REDUCE, 1 << 26, place(8, 1, alone), alone, Algorithm.RING)
+
+
+def test_the_fastest_algorithm_is_taken() -> None:
+    at = place(8, 1, H100)
+    small = price(Kind.ALL_REDUCE, 1024, at, H100)
+    large = price(Kind.ALL_REDUCE, 1 << 27, at, H100)
+    assert large.cost.algorithm is Algorithm.IN_NETWORK
+    for payload, found in ((1024, small), (1 << 27, large)):
+        each = [price(Kind.ALL_REDUCE, payload, at, H100, name).cost.time_s for name in ("ring", "in-network")]
+        assert found.cost.time_s == min(each)
+    faster = Network((H100.levels[0]._replace(latency_s=1e-6), H100.levels[1]))
+    assert price(Kind.ALL_REDUCE, 1024, at, faster).cost.algorithm is Algorithm.RING
+
+
+def test_a_gather_uses_the_ring_where_the_switch_sums() -> None:
+    found = price(Kind.ALL_GATHER, 1 << 27, place(8, 1, H100), H100, Algorithm.IN_NETWORK)
+    assert found.cost.algorithm is Algorithm.RING
+
+
+def test_a_switch_that_does_not_sum_is_named() -> None:
+    with pytest.raises(UsageError, match="level nvlink does not reduce in the network"):
+        price(Kind.ALL_REDUCE, 1 << 27, place(8, 1, B200), B200, Algorithm.IN_NETWORK)
+
+
+def test_textbook_drops_the_factor_in_every_phase() -> None:
+    found = price(Kind.ALL_REDUCE, 1 << 26, place(16, 1, B200), B200, convention=Convention.TEXTBOOK)
+    assert math.isclose(found.cost.time_s, 2 * 2**26 / 900e9 + 2 * 2**23 / 50e9)
+
+
+def test_alltoall_over_levels_has_no_price() -> None:
+    with pytest.raises(UsageError, match="all_to_all over a group that crosses levels has no price here"):
+        price(Kind.ALL_TO_ALL, 1 << 26, place(16, 1, B200), B200)
