@@ -57,7 +57,7 @@ Inside = Callable[..., Ran]
 
 @pytest.fixture
 def inside(capfdbinary: pytest.CaptureFixture[bytes]) -> Inside:
-    """``commcalc args`` in this process: for tables of many inputs, where starting a process each would take minutes."""
+    """``commcalc args`` in this process: for tables of inputs, where a process each would take minutes."""
 
     def run_inside(*args: str) -> Ran:
         status = run(list(args))

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from conftest import DATA, ask, counts, fields, rows
 
 from commcalc.accounting.pricing import PricedLedger
 from commcalc.accounting.tensors import TensorLine, tensor_lines
@@ -21,6 +20,7 @@ from commcalc.algebra.program import Rule
 from commcalc.algebra.sharding import Sharding, bytes_per_device, local_shape, replicas, shards
 from commcalc.errors import IllegalDegree, ShardingError
 from commcalc.transformer.work import VocabPadding, padded_vocab
+from conftest import DATA, ask, counts, fields, rows
 
 
 class Case(NamedTuple):

@@ -1,6 +1,6 @@
 """Exact values of well-known cases, from published formulas and hand arithmetic with integers.
 
-Sources: Shoeybi et al. 2019 (arXiv:1909.08053) and Narayanan et al. 2021 (arXiv:2104.04473) for the AllReduces of a block;
+Sources: Shoeybi et al. 2019 (arXiv:1909.08053) and Narayanan et al. 2021 (arXiv:2104.04473) for a block's AllReduces;
 Korthikanti et al. 2022 (arXiv:2205.05198) for sequence parallelism; Megatron-LM core/tensor_parallel/layers.py for the
 re-gather of the saved input; Megatron-LM core/tensor_parallel/cross_entropy.py for the loss.
 """

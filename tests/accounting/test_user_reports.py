@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from conftest import DATA, Ran, ask, fields, rows, run_commcalc
 
 from commcalc.accounting.pricing import PricedLedger
 from commcalc.accounting.tensors import TensorLine, tensor_lines
 from commcalc.units import format_binary
+from conftest import DATA, Ran, ask, fields, rows, run_commcalc
 
 
 class Entry(NamedTuple):

@@ -35,7 +35,8 @@ BAD = {
     "A[I_Z]": "error: 'Z' is no axis of the mesh\n    A[I_Z]\n        ^\nhint: mesh axes: X, Y, dp, tp",
     "A[I_XZ]": "error: 'Z' is no axis of the mesh\n    A[I_XZ]\n         ^\nhint: mesh axes: X, Y, dp, tp",
     "A[I_tpp]": "error: 'tpp' is no axis of the mesh\n    A[I_tpp]\n        ^^^\nhint: did you mean tp?",
-    "A[I_X] B": "error: nothing more is expected here\n    A[I_X] B\n           ^\nhint: write it like A[I_X, J_{YZ}]{U_W}",
+    "A[I_X] B": "error: nothing more is expected here\n    A[I_X] B\n           ^\n"
+    "hint: write it like A[I_X, J_{YZ}]{U_W}",
     "A[I]{V_X}": "error: expected the `U` of a pending sum, as in {U_X}\n    A[I]{V_X}\n         ^\n"
     "hint: write it like A[I_X, J_{YZ}]{U_W}",
     "": "error: expected a tensor name\n    \n    ^\nhint: write it like A[I_X, J_{YZ}]{U_W}",

@@ -1,0 +1,157 @@
+"""Every command in the README runs, and prints what the README says."""
+
+from __future__ import annotations
+
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from commcalc.catalog.presets import names
+from commcalc.cli import COMMANDS
+from conftest import ROOT, environment, run_commcalc
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+JQ = """\
+#!{python}
+# jq by its library, for the options that the README uses.
+import json, sys
+import jq
+options = [arg for arg in sys.argv[1:] if arg.startswith("-")]
+(program, *files) = [arg for arg in sys.argv[1:] if not arg.startswith("-")]
+text = open(files[0]).read() if files else sys.stdin.read()
+found = jq.compile(program).input_text(text).all()
+for value in found:
+    print(value if "-r" in options and isinstance(value, str) else json.dumps(value, separators=(",", ":")))
+sys.exit(0 if "-e" not in options or (found and found[-1] not in (None, False)) else 1)
+"""
+JOB = "job.yaml"
+
+
+def sessions() -> list[tuple[str, str]]:
+    """(command, printed) of every `$` line in the console blocks."""
+    found = []
+    for kind, body in BLOCKS:
+        if kind == "console":
+            for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+                command, _, printed = part.partition("\n")
+                found.append((command, printed))
+    return found
+
+
+def commands() -> list[str]:
+    """Every `commcalc` line of the shell blocks, without its comment."""
+    lines = [line for kind, body in BLOCKS if kind == "sh" for line in body.splitlines()]
+    return [line.split("  #")[0].strip() for line in lines if line.startswith("commcalc ")]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the README's job file, and `commcalc` and `jq` on its path."""
+    folder = tmp_path_factory.mktemp("readme")
+    (jobs,) = [body for kind, body in BLOCKS if kind == "yaml" and body.startswith("model:")]
+    (folder / JOB).write_text(jobs)
+    tools = folder / "bin"
+    tools.mkdir()
+    scripts = {
+        "commcalc": f'#!/bin/sh\nexec {sys.executable} -m commcalc "$@"\n',
+        "jq": JQ.format(python=sys.executable),
+    }
+    for name, text in scripts.items():
+        path = tools / name
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def shell(command: str, place: Path) -> subprocess.CompletedProcess[str]:
+    env = environment()
+    env["PATH"] = f"{place / 'bin'}:{env['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        cwd=place,
+        env=env,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.parametrize(("command", "printed"), sessions(), ids=[command for command, _ in sessions()])
+def test_console_session(command: str, printed: str, place: Path) -> None:
+    done = shell(f"{command} 2>&1", place) if "echo" not in command else shell(f"{{ {command}; }} 2>&1", place)
+    assert done.stdout.rstrip("\n") == printed.rstrip("\n")
+
+
+@pytest.mark.parametrize("command", commands())
+def test_command_runs(command: str, place: Path) -> None:
+    done = shell(command, place)
+    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+    assert done.stdout
+
+
+def test_the_job_file_runs(place: Path) -> None:
+    assert shell(f"commcalc ledger {JOB} --json", place).returncode == 0
+    assert shell(f"commcalc ledger - < {JOB}", place).returncode == 0
+
+
+def test_the_ci_steps_run_and_fail_where_a_group_leaves_its_node(place: Path) -> None:
+    (steps,) = [yaml.safe_load(body) for kind, body in BLOCKS if kind == "yaml" and body.startswith("- run:")]
+    lines = [step["run"] for step in steps if not step["run"].startswith("pip")]
+    assert len(lines) == 2
+    assert shell("set -e; " + "; ".join(lines), place).returncode == 0
+    crossing = [line.replace(JOB, "--model gpt3-175b --hardware h100 --tp 16") for line in lines]
+    assert shell("set -e; " + "; ".join(crossing), place).returncode == 1
+
+
+def test_the_first_screen_sets_up_runs_and_tests() -> None:
+    """The set-up commands are what the CI script runs, as written."""
+    script = (ROOT / ".ci" / "run").read_text()
+    setup = [body.strip() for kind, body in BLOCKS if kind == "sh"][:2]
+    assert [line.split(" && ")[-1] for line in setup] == [
+        ".venv/bin/commcalc ledger",
+        ".venv/bin/python -m pytest -q -n 2",
+    ]
+    for line in setup:
+        assert line in script
+        assert README.index(line) < README.index("```console")
+
+
+def test_every_subcommand_preset_and_module_is_named() -> None:
+    for command in COMMANDS:
+        assert f"commcalc {command}" in README
+    for kind in ("model", "hardware", "job"):
+        assert " ".join(names(kind)) in README.replace("\n", " ")
+    for path in re.findall(r"`(commcalc/[\w/]+(?:\.py)?|presets/)", README):
+        assert (ROOT / path).exists(), path
+
+
+def test_help_lists_its_examples_and_they_run() -> None:
+    for command in COMMANDS:
+        text = run_commcalc(command, "--help").out
+        assert "Examples:" in text
+        assert max(len(line) for line in text.splitlines()) <= 79
+        lines = [line.strip() for line in text.splitlines() if line.strip().startswith(f"commcalc {command}")]
+        assert lines or command == "completions"
+        for line in lines:
+            if ">" not in line:
+                done = subprocess.run(
+                    ["bash", "-c", line.replace("commcalc", f"{sys.executable} -m commcalc", 1)],
+                    capture_output=True, env=environment(),
+                )  # fmt: skip
+                # The legality question of one degree is answered with 3: no.
+                assert done.returncode == (3 if line.endswith("--tp 3") else 0), line
+
+
+def test_help_without_arguments() -> None:
+    ran = run_commcalc()
+    assert (ran.status, ran.out) == (2, "")
+    for command in COMMANDS:
+        assert f"  {command}" in ran.err
+    assert run_commcalc("-h").out == run_commcalc("--help").out
