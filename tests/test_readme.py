@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
@@ -33,6 +34,23 @@ sys.exit(0 if "-e" not in options or (found and found[-1] not in (None, False)) 
 JOB = "job.yaml"
 
 
+def made_place(folder: Path) -> Path:
+    """The README's job file in ``folder``, and `commcalc` and `jq` for its path."""
+    (jobs,) = [body for kind, body in BLOCKS if kind == "yaml" and body.startswith("model:")]
+    (folder / JOB).write_text(jobs)
+    tools = folder / "bin"
+    tools.mkdir()
+    scripts = {
+        "commcalc": f'#!/bin/sh\nexec {sys.executable} -m commcalc "$@"\n',
+        "jq": JQ.format(python=sys.executable),
+    }
+    for name, text in scripts.items():
+        path = tools / name
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
 def sessions() -> list[tuple[str, str]]:
     """(command, printed) of every `$` line in the console blocks."""
     found = []
@@ -52,21 +70,7 @@ def commands() -> list[str]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the README's job file, and `commcalc` and `jq` on its path."""
-    folder = tmp_path_factory.mktemp("readme")
-    (jobs,) = [body for kind, body in BLOCKS if kind == "yaml" and body.startswith("model:")]
-    (folder / JOB).write_text(jobs)
-    tools = folder / "bin"
-    tools.mkdir()
-    scripts = {
-        "commcalc": f'#!/bin/sh\nexec {sys.executable} -m commcalc "$@"\n',
-        "jq": JQ.format(python=sys.executable),
-    }
-    for name, text in scripts.items():
-        path = tools / name
-        path.write_text(text)
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return folder
+    return made_place(tmp_path_factory.mktemp("readme"))
 
 
 def shell(command: str, place: Path) -> subprocess.CompletedProcess[str]:
@@ -83,10 +87,13 @@ def shell(command: str, place: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def printed_by(command: str, place: Path) -> str:
+    return shell(f"{{ {command}; }} 2>&1", place).stdout.rstrip("\n")
+
+
 @pytest.mark.parametrize(("command", "printed"), sessions(), ids=[command for command, _ in sessions()])
 def test_console_session(command: str, printed: str, place: Path) -> None:
-    done = shell(f"{command} 2>&1", place) if "echo" not in command else shell(f"{{ {command}; }} 2>&1", place)
-    assert done.stdout.rstrip("\n") == printed.rstrip("\n")
+    assert printed_by(command, place) == printed.rstrip("\n")
 
 
 @pytest.mark.parametrize("command", commands())
@@ -155,3 +162,17 @@ def test_help_without_arguments() -> None:
     for command in COMMANDS:
         assert f"  {command}" in ran.err
     assert run_commcalc("-h").out == run_commcalc("--help").out
+
+
+def rewrite() -> None:
+    """Put what the commands print now into the README: ``python tests/test_readme.py``."""
+    text = README
+    with TemporaryDirectory() as folder:
+        place = made_place(Path(folder))
+        for command, printed in sessions():
+            text = text.replace(f"$ {command}\n{printed}", f"$ {command}\n{printed_by(command, place)}\n")
+    (ROOT / "README.md").write_text(text)
+
+
+if __name__ == "__main__":
+    rewrite()

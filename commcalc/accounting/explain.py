@@ -24,13 +24,17 @@ def explain_row(entry: Entry, priced: PricedLedger) -> list[str]:
     if row.per == "step":
         lines.append("calls = 1 in a step")
     else:
-        blocks = f"{ledger.stage.layers} blocks * " if row.per == "block" else ""
-        lines.append(
-            f"calls = {row.calls} per {row.per} * {blocks}{ledger.microbatches} microbatches = {times} in a step"
-        )
+        blocks = f"{counted(ledger.stage.layers, 'block')} * " if row.per == "block" else ""
+        each = f"{blocks}{counted(ledger.microbatches, 'microbatch')}"
+        lines.append(f"calls = {row.calls} per {row.per} * {each} = {times} in a step")
     if row.note:
         lines.append(f"note: {row.note}")
     return lines
+
+
+def counted(number: int, what: str) -> str:
+    """``1 block``, ``80 blocks``, ``4 microbatches``."""
+    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")
 
 
 def _wire(row: Row, convention: Convention) -> str:
@@ -124,13 +128,11 @@ def explain_totals(priced: PricedLedger) -> list[str]:
     totals = priced.totals
     lines = [
         f"block = {terms} = {format_bytes(totals['block']['all'].wire_bytes)} B on the wire",
-        f"stage = {ledger.stage.layers} blocks * {format_bytes(totals['block']['all'].wire_bytes)}"
+        f"stage = {counted(ledger.stage.layers, 'block')} * {format_bytes(totals['block']['all'].wire_bytes)}"
         f" = {format_bytes(totals['stage']['all'].wire_bytes)} B",
     ]
     rest = [entry.row for entry in priced.entries if entry.row.per != "block" and ledger.times_in_step(entry.row)]
     outside = "".join(f" + {ledger.times_in_step(row)} * {format_bytes(row.wire_bytes)}" for row in rest)
-    lines.append(
-        f"step = {ledger.microbatches} microbatches * {format_bytes(totals['stage']['all'].wire_bytes)}{outside}"
-        f" = {format_bytes(totals['step']['all'].wire_bytes)} B"
-    )
+    stages = f"{counted(ledger.microbatches, 'microbatch')} * {format_bytes(totals['stage']['all'].wire_bytes)}"
+    lines.append(f"step = {stages}{outside} = {format_bytes(totals['step']['all'].wire_bytes)} B")
     return lines

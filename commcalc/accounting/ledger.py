@@ -26,6 +26,7 @@ from commcalc.units import Dtype
 
 GROUPS = ("tp", "cp", "ep", "dp", "pp")
 RECOMPUTE, UPDATE = "recompute", "update"
+MOST_STAGES = 4096
 
 
 class Row(NamedTuple):
@@ -111,10 +112,17 @@ def build(model: Model, parallel: Parallelism, work: Workload, convention: Conve
     """
     warnings: list[Warn] = []
     parallel = _without_idle_sp(parallel, warnings)
-    raise_all([*_not_priced(parallel), *violations(model, parallel, work), *_stages_fit(model, parallel)])
+    raise_all(
+        [
+            *_not_priced(parallel),
+            *violations(model, parallel, work),
+            *_stages_fit(model, parallel),
+            *work.uneven_batch(parallel.dp),
+        ]
+    )
+    raise_all(_missing(model))  # of a question that has an answer
     microbatches = work.microbatches(parallel.dp)
     layout = lay_out(parallel.layout, parallel.mesh, model.num_key_value_heads, parallel.kv)
-    model.need("hidden_size", "every payload")
     sizes = program_sizes(model, work, parallel) | layout.mesh.sizes
 
     programs = {"block": block_program(model, layout)}
@@ -259,9 +267,23 @@ def _not_priced(parallel: Parallelism) -> list[CommcalcError]:
     return found
 
 
+def _missing(model: Model) -> list[CommcalcError]:
+    """The sizes without which nothing can be counted."""
+    found: list[CommcalcError] = []
+    for key, purpose in (("hidden_size", "every payload"), ("num_hidden_layers", "a stage and a step")):
+        try:
+            model.need(key, purpose)
+        except CommcalcError as problem:
+            found.append(problem)
+    return found
+
+
 def _stages_fit(model: Model, parallel: Parallelism) -> list[CommcalcError]:
-    layers = model.need("num_hidden_layers", "a stage and a step")
-    if parallel.pp <= layers:
+    if parallel.pp > MOST_STAGES:
+        where = f"parallelism.pp (--pp {parallel.pp})"
+        return [UsageError(f"{parallel.pp} pipeline stages; at most {MOST_STAGES} are counted", where=where)]
+    layers = model.num_hidden_layers
+    if layers is None or parallel.pp <= layers:
         return []
     return [
         IllegalDegree(
@@ -273,7 +295,7 @@ def _stages_fit(model: Model, parallel: Parallelism) -> list[CommcalcError]:
 
 
 def _stages(model: Model, parallel: Parallelism) -> tuple[Stage, ...]:
-    layers = model.need("num_hidden_layers", "a stage and a step")
+    layers = model.num_hidden_layers or 0
     each, more = divmod(layers, parallel.pp)
     return tuple(
         Stage(index, each + (index < more), index == 0, index == parallel.pp - 1) for index in range(parallel.pp)
@@ -296,7 +318,12 @@ def _warnings(model: Model, parallel: Parallelism, work: Workload) -> list[Warn]
             tied = " and the gradient sync of the tied embedding" if axis == "pp" and model.tie_word_embeddings else ""
             found.append(Warn("group-not-priced", f"{axis} {degree}: not in this ledger yet: {what}{tied}"))
     if parallel.layout is LayoutName.NONE and parallel.tp > 1:
-        found.append(Warn("nothing-split", f"layout none: all {parallel.tp} tp ranks do the same whole work"))
+        found.append(
+            Warn(
+                "nothing-split",
+                f"layout none: all {parallel.tp} tp ranks do the same whole work; communication time is zero",
+            )
+        )
     kv = model.num_key_value_heads
     if kv is not None and parallel.tp > kv and parallel.layout is not LayoutName.NONE:
         found.append(

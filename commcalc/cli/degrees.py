@@ -79,6 +79,8 @@ def degrees(
     if not any(degree.legal for degree in found):
         for degree in found[:8]:
             say(f"error: tp {degree.tp} is not legal for {job.model.name}: {'; '.join(degree.reasons)}")
+            for hint in dict.fromkeys(degree.hints):
+                say(f"hint: {hint}")
         raise typer.Exit(NO_LEGAL_ANSWER)
 
 

@@ -75,8 +75,7 @@ def ledger(
     priced = price_ledger(book, network, found.algorithm)
     priced = _with_notes(priced, found)
     text = _text(priced, found, style, explain=explain, tensors=tensors, ranks=ranks, no_color=no_color)
-    if style is not Format.JSON:
-        warn(priced.warnings)
+    warn(priced.warnings)
     write(text)
 
 

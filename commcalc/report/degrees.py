@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from commcalc import __version__
 from commcalc.report.table import Column, Table
-from commcalc.transformer.limits import Limit, largest_degree, legal_degrees, listed
+from commcalc.transformer.limits import Limit, largest_degree, legal_degrees, listed, way_out
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Parallelism, padded_vocab
 
@@ -22,8 +22,9 @@ class Degree(NamedTuple):
     reasons: tuple[str, ...]
     kv_replication: int
     padded_vocab_size: int
-    # What a dimension that does not divide would have to be padded to, by its key.
+    # What a dimension that does not divide would have to be padded to, by its key; and the way out of each reason.
     padding: dict[str, int]
+    hints: tuple[str, ...]
 
     def record(self) -> dict[str, object]:
         """The fields of the JSON document."""
@@ -35,6 +36,7 @@ class Degree(NamedTuple):
             "padded_vocab_size": self.padded_vocab_size,
             "vocab_rows_per_rank": self.padded_vocab_size // self.tp,
             "padding": self.padding,
+            "hints": list(self.hints),
         }
 
 
@@ -48,8 +50,10 @@ def examine(tp: int, model: Model, rules: Sequence[Limit], parallel: Parallelism
         rows = vocab.padded(tp)
     else:
         rows = 0 if model.vocab_size is None else padded_vocab(model.vocab_size, tp, parallel.vocab_padding)
-    padding = {rule.key: rule.padded(tp) for rule in broken if rule.name in ("heads", "ffn", "vocab")}
-    return Degree(tp, not broken, tuple(rule.reason(tp) for rule in broken), shared, rows, padding)
+    padding = {rule.key: rule.padded(tp) for rule in broken if rule.name != "sequence"}
+    legal = listed(legal_degrees(rules, max(largest_degree(rules), tp))) if broken else ""
+    hints = tuple(way_out(rule, model, tp, legal) for rule in broken)
+    return Degree(tp, not broken, tuple(rule.reason(tp) for rule in broken), shared, rows, padding, hints)
 
 
 def degrees_document(model: Model, rules: Sequence[Limit], degrees: Sequence[Degree]) -> dict[str, object]:

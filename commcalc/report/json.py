@@ -22,6 +22,12 @@ def error_document(error: CommcalcError) -> dict[str, object]:
     """An error as a document; every single violation is listed."""
 
     def single(problem: CommcalcError) -> dict[str, object]:
-        return {"kind": problem.kind, "message": problem.message, "where": problem.place(), "hint": problem.hint}
+        return {
+            "kind": problem.kind,
+            "message": problem.message,
+            "where": problem.place(),
+            "context": problem.context,
+            "hint": problem.hint,
+        }
 
     return {"error": single(error) | {"violations": [single(problem) for problem in error.problems]}}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from commcalc import __version__
-from commcalc.accounting.explain import explain_row
+from commcalc.accounting.explain import counted, explain_row
 from commcalc.accounting.ledger import GROUPS, Row
 from commcalc.accounting.pricing import Entry, PricedLedger, Total
 from commcalc.accounting.tensors import TensorLine
@@ -158,7 +158,7 @@ def heading(priced: PricedLedger, job: Job) -> str:
     return (
         f"{ledger.model.name} on {machine}: {work.phase}, {parallel.layout}, {', '.join(degrees) or 'one device'}\n"
         f"microbatch {work.micro_batch_size} x {work.tokens_per_sequence} tokens, {work.dtype}; "
-        f"{ledger.microbatches} microbatch{'es' if ledger.microbatches > 1 else ''} a step\n"
+        f"{counted(ledger.microbatches, 'microbatch')} a step\n"
     )
 
 
@@ -216,7 +216,7 @@ def _totals_table(priced: PricedLedger) -> Table:
         Column("wire", True),
         Column("time", True),
     )
-    what = {"block": "block", "stage": f"stage of {ledger.stage.layers} blocks", "step": "step of a device"}
+    what = {"block": "block", "stage": f"stage of {counted(ledger.stage.layers, 'block')}", "step": "step of a device"}
     rows = []
     for scope, groups in priced.totals.items():
         shown = [group for group in GROUPS if groups[group].calls] or ["all"]

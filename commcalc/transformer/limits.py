@@ -132,7 +132,7 @@ def violations(model: Model, parallel: Parallelism, work: Workload) -> list[Comm
                 f"tp {tp} is not legal for {model.name}: {rule.arithmetic(tp)}",
                 where=f"parallelism.tp (--tp {tp})",
                 context=f"legal by {rule.name}: {listed(rule.legal(bound))}",
-                hint=_hint(rule, model, tp, legal),
+                hint=way_out(rule, model, tp, legal),
             )
         )
     return found
@@ -148,7 +148,8 @@ def listed(degrees: Sequence[int], most: int = 24) -> str:
     return shown + (f", ... {len(degrees) - most} more up to {degrees[-1]}" if len(degrees) > most else "")
 
 
-def _hint(rule: Limit, model: Model, tp: int, legal: str) -> str:
+def way_out(rule: Limit, model: Model, tp: int, legal: str) -> str:
+    """What to do about a rule that ``tp`` breaks; ``legal`` are the degrees that break none."""
     if rule.kv is KvPolicy.REFUSE and tp > rule.value and tp % rule.value == 0:
         rows = "" if model.head_dim is None else f" ({rule.value * model.head_dim / tp:g} rows of K on a rank)"
         return (

@@ -7,7 +7,7 @@ from math import lcm
 from typing import NamedTuple
 
 from commcalc.algebra.mesh import Mesh
-from commcalc.errors import IllegalDegree
+from commcalc.errors import CommcalcError, IllegalDegree
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Model, Phase
 from commcalc.units import Dtype
@@ -107,16 +107,22 @@ class Workload(NamedTuple):
         return self.micro_batch_size * self.tokens_per_sequence
 
     def microbatches(self, dp: int) -> int:
-        """Microbatches that one data-parallel rank runs in a step; `IllegalDegree` where it is not whole."""
+        """Microbatches that one data-parallel rank runs in a step, where the global batch is not `uneven_batch`."""
+        return self.global_batch_size // (self.micro_batch_size * dp)
+
+    def uneven_batch(self, dp: int) -> list[CommcalcError]:
+        """What is wrong where the global batch is no whole number of microbatches on ``dp`` ranks."""
         share = self.micro_batch_size * dp
-        if self.global_batch_size % share:
-            raise IllegalDegree(
+        if self.global_batch_size % share == 0:
+            return []
+        return [
+            IllegalDegree(
                 f"global batch {self.global_batch_size} does not split into micro-batches of {self.micro_batch_size} "
                 f"on {dp} data-parallel ranks: {self.global_batch_size} mod {share} = {self.global_batch_size % share}",
                 where="workload.global_batch_size (--global-batch)",
                 hint=f"the nearest that does: {max(1, self.global_batch_size // share) * share}",
             )
-        return self.global_batch_size // share
+        ]
 
 
 def program_sizes(model: Model, work: Workload, parallel: Parallelism) -> dict[str, int]:

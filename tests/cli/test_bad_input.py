@@ -181,7 +181,7 @@ def test_errors_as_json() -> None:
     ran = run_commcalc("ledger", "--model", "llama-2-13b", "--tp", "3", "--json")
     assert (ran.status, ran.err) == (3, "")
     error = ran.json["error"]
-    assert list(error) == ["kind", "message", "where", "hint", "violations"]
+    assert list(error) == ["kind", "message", "where", "context", "hint", "violations"]
     assert error["kind"] == "illegal-degree"
     assert [problem["message"] for problem in error["violations"]] == [
         "tp 3 is not legal for llama-2-13b: num_attention_heads 40 mod 3 = 1",

@@ -1,0 +1,111 @@
+"""Packaged files: readable, sourced, named as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from commcalc.accounting.ledger import build
+from commcalc.catalog.document import Leaf, Section
+from commcalc.catalog.hardware import read_hardware
+from commcalc.catalog.job import Request, resolve_job
+from commcalc.catalog.models import FIELDS, read_model
+from commcalc.catalog.presets import aliases, load, names, resolve
+from commcalc.errors import CommcalcError, SpecError, UnknownName
+
+
+@pytest.mark.parametrize("name", names("model"))
+def test_model_gives_every_field_with_a_source(name: str) -> None:
+    section = load("model", name)
+    model, read = read_model(section)
+    assert read.problems == []
+    assert model.name == name
+    defaulted = {"norm_placement", "qk_norm", "lm_head_bias", "parallel_norms", "quantization_group_size"}
+    assert set(FIELDS) - set(section.entries) <= defaulted
+    sources = section.entries["sources"]
+    assert isinstance(sources, Section)
+    assert isinstance(sources.entries["*"], Leaf)
+    assert set(sources.entries) - {"*"} <= set(section.entries)
+
+
+@pytest.mark.parametrize("name", names("hardware"))
+def test_machine_gives_a_source_for_every_value(name: str) -> None:
+    section = load("hardware", name)
+    hardware, sources, problems = read_hardware(section)
+    assert problems == []
+    assert hardware.name == name
+    told = section.entries["sources"]
+    assert isinstance(told, Section)
+    values = {key for key in sources if not key.endswith((".name", ".topology"))}
+    assert values == set(told.entries)
+
+
+# Bytes per second one way per device, datasheet: 12 and 18 NVLinks of 25 GB/s; HDR 200 Gb/s and NDR 400 Gb/s ports.
+RATES = {
+    "a100-80g-sxm": {"nvlink": 12 * 25e9, "infiniband": 200e9 / 8},
+    "h100-sxm": {"nvlink": 18 * 25e9, "infiniband": 400e9 / 8},
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_rates_are_one_way_per_device(name: str) -> None:
+    hardware, _, _ = read_hardware(load("hardware", name))
+    assert {level.name: level.bandwidth for level in hardware.network.levels} == RATES[name]
+
+
+@pytest.mark.parametrize("name", names("job"))
+def test_job_has_an_answer(name: str) -> None:
+    job = resolve_job(Request(job=name))
+    assert build(job.model, job.parallel, job.work).rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "name"),
+    [
+        ("model", "llama-3-70b", "llama-3-70b"),
+        ("model", "Llama3.70B", "llama-3-70b"),
+        ("model", "gpt3", "gpt3-175b"),
+        ("model", "command_r", "command-r-35b"),
+        ("hardware", "H100", "h100-sxm"),
+        ("hardware", "a100", "a100-80g-sxm"),
+        ("job", "default", "llama-3-70b-h100"),
+    ],
+)
+def test_names_match_ignoring_case_and_marks(kind: str, given: str, name: str) -> None:
+    assert resolve(kind, given) == name
+
+
+def test_no_two_presets_share_a_name() -> None:
+    for kind in ("model", "hardware", "job"):
+        spelled = [*names(kind), *(alias for name in names(kind) for alias in aliases(kind, name))]
+        folded = [name.replace("-", "").replace(".", "").lower() for name in spelled]
+        assert len({*folded}) >= len(folded) - sum(folded.count(name) - 1 for name in {*folded})
+        owners: dict[str, set[str]] = {}
+        for name in names(kind):
+            for alias in [name, *aliases(kind, name)]:
+                owners.setdefault(alias.replace("-", "").replace(".", "").lower(), set()).add(name)
+        assert {alias: found for alias, found in owners.items() if len(found) > 1} == {}
+
+
+def test_an_ambiguous_name_lists_what_it_could_be(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pathlib import Path
+
+    folder = Path(str(tmp_path)) / "models"
+    folder.mkdir()
+    for name in ("a-1b", "a1-b"):
+        (folder / f"{name}.yaml").write_text("hidden_size: 8\n")
+    monkeypatch.setattr("commcalc.catalog.presets.ROOT", Path(str(tmp_path)))
+    with pytest.raises(SpecError, match="'A1B' could be a-1b or a1-b"):
+        resolve("model", "A1B")
+    assert resolve("model", "a1-b") == "a1-b"
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownName) as refused:
+        resolve("model", "lama-3-70b")
+    assert "llama-3-70b" in refused.value.matches
+
+
+def test_a_path_never_leaves_the_preset_folder() -> None:
+    for given in ("..", "../models/llama-3-70b", ".hidden", "LLAMA\0"):
+        with pytest.raises(CommcalcError):
+            load("model", given)
