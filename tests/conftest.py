@@ -21,6 +21,10 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(__file__).resolve().parent / "data"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-golden", action="store_true", help="write the outputs that golden tests compare with")
+
+
 class Ran(NamedTuple):
     """A finished process."""
 
