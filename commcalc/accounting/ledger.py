@@ -18,7 +18,7 @@ from commcalc.algebra.size import Product, Size, total
 from commcalc.errors import CommcalcError, IllegalDegree, UsageError, raise_all
 from commcalc.transformer.block import block_program
 from commcalc.transformer.embedding import embedding_program, head_program
-from commcalc.transformer.layout import Layout, LayoutName, lay_out
+from commcalc.transformer.layout import TP, TP_KV, TP_REPLICA, Layout, LayoutName, lay_out
 from commcalc.transformer.limits import limits, violations
 from commcalc.transformer.spec import Model, Phase
 from commcalc.transformer.work import Parallelism, Recompute, Workload, program_sizes
@@ -379,6 +379,10 @@ def _assumptions(
     unchecked = [name for name in wanted if name not in known]
     if unchecked and parallel.tp > 1:
         said.append(f"not given, so not checked for divisibility: {', '.join(unchecked)}")
+    kv = model.num_key_value_heads
+    if kv is not None and parallel.tp > kv and parallel.layout is not LayoutName.NONE:
+        shared = f"{TP} {parallel.tp} is seen as {TP_KV} {kv} x {TP_REPLICA} {parallel.tp // kv}"
+        said.append(f"{shared}: ranks that differ only in {TP_REPLICA} hold the same KV head")
     if len(stages) > 1:
         rest = (model.num_hidden_layers or 0) % len(stages)
         if rest:
