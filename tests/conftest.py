@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from commcalc.accounting.ledger import Row, build
+from commcalc.accounting.ledger import build
 from commcalc.accounting.pricing import PricedLedger, price_ledger
+from commcalc.accounting.rows import Row
 from commcalc.catalog.job import Assignment, Request, resolve_job
 from commcalc.cli import run
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from commcalc.accounting.ledger import Ledger, Row
+from commcalc.accounting.ledger import Ledger
 from commcalc.accounting.pricing import Entry, PricedLedger
+from commcalc.accounting.rows import Row
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.network.cost import Algorithm, Cost
 from commcalc.network.link import Level
@@ -20,16 +21,23 @@ def explain_row(entry: Entry, priced: PricedLedger) -> list[str]:
         _wire(row, ledger.convention),
         *_time(entry),
     ]
-    times = ledger.times_in_step(row)
-    if row.per == "step":
-        lines.append("calls = 1 in a step")
-    else:
-        blocks = f"{counted(ledger.stage.layers, 'block')} * " if row.per == "block" else ""
-        each = f"{blocks}{counted(ledger.microbatches, 'microbatch')}"
-        lines.append(f"calls = {row.calls} per {row.per} * {each} = {times} in a step")
+    lines.append(_calls(row, ledger))
     if row.note:
         lines.append(f"note: {row.note}")
     return lines
+
+
+def _calls(row: Row, ledger: Ledger) -> str:
+    times = ledger.times_in_step(row)
+    if row.per == "step":
+        return f"calls = {row.calls} in a step"
+    each = counted(ledger.microbatches, "microbatch")
+    if row.per == "block":
+        each = f"{counted(ledger.stage.layers, 'block')} * {each}"
+    if times == 0:
+        end = "first" if row.part == "embedding" else "last"
+        return f"calls = {row.calls} per {row.per} on the {end} stage; none on stage {ledger.stage.number}, the busiest"
+    return f"calls = {row.calls} per {row.per} * {each} = {times} in a step"
 
 
 def counted(number: int, what: str) -> str:
@@ -39,13 +47,13 @@ def counted(number: int, what: str) -> str:
 
 def _wire(row: Row, convention: Convention) -> str:
     """``wire = 2(n-1)/n * payload = 2*7/8 * 134,217,728 = 234,881,024 B``."""
-    n, passes = row.group_size, "2" if row.kind is Kind.ALL_REDUCE else ""
-    result = f"{format_bytes(row.payload_bytes)} = {format_bytes(row.wire_bytes)} B"
+    n, passes = row.group_size, 2 if row.kind is Kind.ALL_REDUCE else 1
+    shown, payload = "2" if passes == 2 else "", format_bytes(row.payload_bytes)
     if row.kind in (Kind.SEND_RECV, Kind.PERMUTE, Kind.BROADCAST) or convention is Convention.TEXTBOOK:
-        times = f"{passes} * " if passes else ""
-        return f"wire = {times}payload = {times}{result}"
-    values = f"2*{n - 1}/{n}" if passes else f"{n - 1}/{n}"
-    return f"wire = {passes}(n-1)/n * payload = {values} * {result}"
+        times = f"{shown} * " if shown else ""
+        return f"wire = {times}payload = {times}{payload} = {format_bytes(row.wire_bytes)} B"
+    values = f"{shown}*{n - 1}/{n}" if shown else f"{n - 1}/{n}"
+    return f"wire = {shown}(n-1)/n * payload = {values} * {payload} = {_whole(passes * (n - 1) * row.payload_bytes, n)}"
 
 
 def _time(entry: Entry) -> list[str]:
@@ -56,30 +64,39 @@ def _time(entry: Entry) -> list[str]:
     equal = entry.crossover_payload_bytes
     tail = f"; {entry.bound} bound" + (f", equal at a payload of {format_bytes(equal)} B" if equal is not None else "")
     if not found.phases:
-        rate = found.cost.egress_bytes / found.cost.bandwidth_s if found.cost.bandwidth_s else 0.0
-        where = f" ({found.cost.algorithm} on {found.level}{tail})"
-        lines = [f"time = {_parts(found.cost, format_rate(rate))} = {total}{where}"]
+        lines = [f"time = {_parts(found.cost)} = {total} ({found.cost.algorithm} on {found.level}{tail})"]
         if found.cost.algorithm is Algorithm.IN_NETWORK:
-            n, egress = row.group_size, format_bytes(found.cost.egress_bytes)
-            lines.insert(
-                0, f"egress = (1 + 1/n) * payload = {n + 1}/{n} * {format_bytes(row.payload_bytes)} = {egress} B"
-            )
+            n, payload = row.group_size, row.payload_bytes
+            egress = _whole(payload * (n + 1), n)
+            lines.insert(0, f"egress = (1 + 1/n) * payload = {n + 1}/{n} * {format_bytes(payload)} = {egress}")
         return lines
     lines = [f"time = the phases one after another = {total} (hierarchical{tail})"]
     for phase in found.phases:
-        rate = phase.cost.egress_bytes / phase.cost.bandwidth_s if phase.cost.bandwidth_s else 0.0
         lines.append(
             f"  {phase.kind} of {format_bytes(phase.payload_bytes)} B over {phase.group_size} on {phase.level}: "
-            f"{_parts(phase.cost, format_rate(rate))} = {format_seconds(phase.cost.time_s)} ({phase.cost.algorithm})"
+            f"{_parts(phase.cost)} = {format_seconds(phase.cost.time_s)} ({phase.cost.algorithm})"
         )
     return lines
 
 
-def _parts(cost: Cost, rate: str) -> str:
-    """``14 steps * 1.9 us + 88,080,384 B / 300 GB/s = 26.6 us + 293.6 us``."""
+def _whole(over: int, under: int) -> str:
+    """A quotient of bytes, and that it was rounded up where it was."""
+    count = -(-over // under)
+    return (
+        f"{format_bytes(count)} B"
+        if over % under == 0
+        else f"{over / under:.10g}, rounded up to {format_bytes(count)} B"
+    )
+
+
+def _parts(cost: Cost) -> str:
+    """``14 steps * 1.9 us + 88,080,384 B / 300 GB/s = 26.6 us + 293.6 us``; bytes here are not rounded up."""
     latency = format_seconds(cost.latency_s)
     steps = f"{cost.steps} steps * {format_seconds(cost.latency_s / cost.steps)}" if cost.steps else latency
-    return f"{steps} + {format_bytes(cost.egress_bytes)} B / {rate} = {latency} + {format_seconds(cost.bandwidth_s)}"
+    rate = cost.bandwidth or 1.0
+    exact = cost.bandwidth_s * rate
+    sent = format_bytes(cost.egress_bytes) if abs(exact - cost.egress_bytes) < 1e-6 * exact else f"{exact:.10g}"
+    return f"{steps} + {sent} B / {format_rate(rate)} = {latency} + {format_seconds(cost.bandwidth_s)}"
 
 
 def explain_names(priced: PricedLedger) -> list[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from commcalc.accounting.assumptions import assumptions_of, warnings_of
+from commcalc.accounting.rows import Row, Stage, Warn
 from commcalc.algebra.collective import Convention, Kind, wire_bytes
 from commcalc.algebra.derive import BACKWARD, FORWARD, Derivation, Event, derive
 from commcalc.algebra.notation import format_tensor
@@ -18,9 +20,9 @@ from commcalc.algebra.size import Product, Size, total
 from commcalc.errors import CommcalcError, IllegalDegree, UsageError, raise_all
 from commcalc.transformer.block import block_program
 from commcalc.transformer.embedding import embedding_program, head_program
-from commcalc.transformer.layout import TP, TP_KV, TP_REPLICA, Layout, LayoutName, lay_out
-from commcalc.transformer.limits import limits, violations
-from commcalc.transformer.spec import Model, Phase
+from commcalc.transformer.layout import Layout, LayoutName, lay_out
+from commcalc.transformer.limits import violations
+from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Parallelism, Recompute, Workload, program_sizes
 from commcalc.units import Dtype
 
@@ -29,48 +31,11 @@ RECOMPUTE, UPDATE = "recompute", "update"
 MOST_STAGES = 4096
 
 
-class Row(NamedTuple):
-    """One collective. ``part`` is the program it comes from: embedding, block, head, or all for updates."""
-
-    part: str
-    direction: str
-    sublayer: str
-    op: str
-    kind: Kind
-    group: str
-    group_size: int
-    axes: tuple[str, ...]
-    tensor: str
-    dtype: Dtype
-    payload: Size
-    payload_bytes: int
-    wire_bytes: int
-    calls: int
-    per: str
-    note: str
-
-
-class Stage(NamedTuple):
-    """What one pipeline rank holds: whether the embedding, how many layers, whether the head."""
-
-    number: int
-    layers: int
-    first: bool
-    last: bool
-
-
-class Warn(NamedTuple):
-    """Something the user should know that does not stop the answer."""
-
-    code: str
-    message: str
-
-
 class Ledger(NamedTuple):
     """All rows, with what they were derived from.
 
-    ``rows`` holds each block row once, the embedding's and head's rows, and the update rows of ``stage``, the busiest
-    stage. ``sizes`` maps every name in the formulas to its number.
+    ``rows`` holds each block row once, the embedding's and head's rows, and the update rows of ``stage``, whose step is
+    counted: the busiest. ``sizes`` maps every name in the formulas to its number.
     """
 
     model: Model
@@ -104,8 +69,14 @@ class Ledger(NamedTuple):
         return row.calls * each * self.microbatches
 
 
-def build(model: Model, parallel: Parallelism, work: Workload, convention: Convention = Convention.EXACT) -> Ledger:
-    """Derive the ledger.
+def build(
+    model: Model,
+    parallel: Parallelism,
+    work: Workload,
+    convention: Convention = Convention.EXACT,
+    stage: int | None = None,
+) -> Ledger:
+    """Derive the ledger; its step is that of ``stage``, by default the one that sends most bytes.
 
     Raises `IllegalDegree` (all violations together) where a degree does not divide, `SpecError` where a size that is
     needed was not given, `UsageError` for groups that have no ledger yet.
@@ -136,13 +107,13 @@ def build(model: Model, parallel: Parallelism, work: Workload, convention: Conve
     draft = _Draft(work, convention, layout, sizes)
     rows = draft.rows(derivations)
     stages = _stages(model, parallel)
-    # The busiest stage: most bytes sent in a step, the first of equals.
-    busiest = max(stages, key=lambda stage: (draft.sent(rows, stage, microbatches), -stage.number))
+    most_bytes = max(stages, key=lambda one: (draft.sent(rows, one, microbatches), -one.number))
+    busiest = most_bytes if stage is None else stages[stage]
     rows += draft.updates(derivations, busiest)
-    warnings += _warnings(model, parallel, work)
+    warnings += warnings_of(model, parallel, work)
     return Ledger(
         model, parallel, work, convention, layout, sizes, derivations, tuple(rows), busiest, stages, microbatches,
-        tuple(_assumptions(model, parallel, work, convention, busiest, stages, derivations)), tuple(warnings),
+        tuple(assumptions_of(model, parallel, work, convention, busiest, stages, derivations)), tuple(warnings),
     )  # fmt: skip
 
 
@@ -300,92 +271,3 @@ def _stages(model: Model, parallel: Parallelism) -> tuple[Stage, ...]:
     return tuple(
         Stage(index, each + (index < more), index == 0, index == parallel.pp - 1) for index in range(parallel.pp)
     )
-
-
-def _warnings(model: Model, parallel: Parallelism, work: Workload) -> list[Warn]:
-    found = []
-    longest = model.max_position_embeddings
-    if longest is not None and work.sequence_length > longest:
-        found.append(
-            Warn(
-                "sequence-beyond-model",
-                f"sequence length {work.sequence_length} is beyond the {longest} positions of {model.name}",
-            )
-        )
-    for axis, what in (("dp", "the gradient reduction over data-parallel ranks"), ("pp", "sends between stages")):
-        degree = getattr(parallel, axis)
-        if degree > 1 and (axis == "pp" or work.phase.training):
-            tied = " and the gradient sync of the tied embedding" if axis == "pp" and model.tie_word_embeddings else ""
-            found.append(Warn("group-not-priced", f"{axis} {degree}: not in this ledger yet: {what}{tied}"))
-    if parallel.layout is LayoutName.NONE and parallel.tp > 1:
-        found.append(
-            Warn(
-                "nothing-split",
-                f"layout none: all {parallel.tp} tp ranks do the same whole work; communication time is zero",
-            )
-        )
-    kv = model.num_key_value_heads
-    if kv is not None and parallel.tp > kv and parallel.layout is not LayoutName.NONE:
-        found.append(
-            Warn("kv-replicated", f"{kv} KV heads on {parallel.tp} ranks: {parallel.tp // kv} ranks share each KV head")
-        )
-    return found
-
-
-def _assumptions(
-    model: Model,
-    parallel: Parallelism,
-    work: Workload,
-    convention: Convention,
-    busiest: Stage,
-    stages: tuple[Stage, ...],
-    derivations: dict[str, Derivation],
-) -> list[str]:
-    """What the numbers rest on, in plain sentences."""
-    said = [
-        "wire bytes are what one device sends on a ring: 2(n-1)/n of an AllReduce's payload, (n-1)/n of the others'"
-        if convention is Convention.EXACT
-        else "textbook convention: wire bytes drop the (n-1)/n of the ring",
-        "no communication is hidden behind compute",
-    ]
-    if work.phase.training:
-        said.append(
-            f"activations and their gradients move in {work.dtype}, gradients of parameters in {work.grad_dtype}"
-        )
-        if parallel.layout is LayoutName.MEGATRON_SP:
-            said.append(
-                "gathered inputs of column-parallel layers are saved split and gathered again for the weight gradients"
-                if work.regather
-                else "gathered inputs of column-parallel layers are kept for the weight gradients (no re-gather)"
-            )
-        repeats = {
-            Recompute.NONE: "nothing is recomputed",
-            Recompute.SELECTIVE: "the inside of attention is recomputed, which repeats no collective",
-            Recompute.FULL: "every layer is recomputed whole, which repeats its forward collectives",
-        }
-        said.append(repeats[work.recompute])
-    elif work.phase is Phase.DECODE:
-        said.append(f"decode: one token for each of {work.micro_batch_size} sequences; logits are gathered whole")
-    else:
-        said.append("prefill: logits are made for the last position of each sequence and gathered whole")
-    if model.vocab_size is None:
-        said.append("vocab_size is not given: embedding, head and loss are left out")
-    else:
-        rows = program_sizes(model, work, parallel)["V"]
-        padded = f"padded from {model.vocab_size} to {rows} rows" if rows != model.vocab_size else "needs no padding"
-        said.append(f"vocabulary {padded} (rule {parallel.vocab_padding})")
-    known = {rule.name for rule in limits(model, parallel, work)}
-    wanted = () if parallel.layout is LayoutName.NONE else ("heads", "kv_heads", "ffn")
-    unchecked = [name for name in wanted if name not in known]
-    if unchecked and parallel.tp > 1:
-        said.append(f"not given, so not checked for divisibility: {', '.join(unchecked)}")
-    kv = model.num_key_value_heads
-    if kv is not None and parallel.tp > kv and parallel.layout is not LayoutName.NONE:
-        shared = f"{TP} {parallel.tp} is seen as {TP_KV} {kv} x {TP_REPLICA} {parallel.tp // kv}"
-        said.append(f"{shared}: ranks that differ only in {TP_REPLICA} hold the same KV head")
-    if len(stages) > 1:
-        rest = (model.num_hidden_layers or 0) % len(stages)
-        if rest:
-            said.append(f"layers do not divide over {len(stages)} stages: the first {rest} hold one more")
-        said.append(f"the busiest of {len(stages)} stages is stage {busiest.number} with {busiest.layers} layers")
-    return said + [note for derivation in derivations.values() for note in derivation.program.notes]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from commcalc.accounting.ledger import GROUPS, Ledger, Row, Warn, build
+from commcalc.accounting.ledger import GROUPS, Ledger, build
+from commcalc.accounting.rows import Row, Stage, Warn
 from commcalc.algebra.collective import Convention
 from commcalc.network.cost import Algorithm
 from commcalc.network.hierarchy import Priced, price
@@ -69,18 +70,21 @@ class PricedLedger(NamedTuple):
 def placement_of(row: Row, ledger: Ledger, network: Network) -> Placement:
     """Where the group of ``row`` lies on the network."""
     mesh = ledger.layout.mesh
-    return place(row.group_size, mesh.stride(mesh.label(row.axes)[-1]), network)
+    return place(row.group_size, mesh.stride(mesh.label(row.axes)[-1]), network, mesh.devices)
 
 
 def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm = Algorithm.AUTO) -> PricedLedger:
-    """Price every row, one by one; ``network`` None counts bytes only."""
-    entries = []
-    for row in ledger.rows:
-        priced = None
-        if network is not None:
-            at = placement_of(row, ledger, network)
-            priced = price(row.kind, row.payload_bytes, at, network, algorithm, ledger.convention)
-        entries.append(Entry(row, priced))
+    """Price every row, one by one; ``network`` None counts bytes only.
+
+    With times, the busiest stage is the one that communicates longest.
+    """
+    entries = _priced(ledger, network, algorithm)
+    if network is not None and len(ledger.stages) > 1:
+        slowest = max(ledger.stages, key=lambda stage: (_stage_seconds(ledger, entries, stage), -stage.number))
+        if slowest != ledger.stage:
+            again = build(ledger.model, ledger.parallel, ledger.work, ledger.convention, slowest.number)
+            ledger = again._replace(warnings=ledger.warnings)
+            entries = _priced(ledger, network, algorithm)
     totals = {
         "block": _totals(entries, {"block": 1}),
         "stage": _totals(entries, {"block": ledger.stage.layers}),
@@ -94,6 +98,22 @@ def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm =
         warnings=(*ledger.warnings, *_crossing(found, network, algorithm)),
         assumptions=(*ledger.assumptions, *_said(found, network, algorithm)),
     )
+
+
+def _priced(ledger: Ledger, network: Network | None, algorithm: Algorithm) -> list[Entry]:
+    if network is None:
+        return [Entry(row, None) for row in ledger.rows]
+    entries = []
+    for row in ledger.rows:
+        at = placement_of(row, ledger, network)
+        entries.append(Entry(row, price(row.kind, row.payload_bytes, at, network, algorithm, ledger.convention)))
+    return entries
+
+
+def _stage_seconds(ledger: Ledger, entries: list[Entry], stage: Stage) -> float:
+    """Seconds that the microbatches of a stage communicate in a step."""
+    each = [entry for entry in entries if entry.row.per != "step"]
+    return sum(entry.time_s * ledger.times_in_step(entry.row, stage) for entry in each)
 
 
 def _totals(entries: list[Entry], times: dict[str, int]) -> dict[str, Total]:
@@ -149,15 +169,16 @@ def _largest_inside(ledger: Ledger, network: Network) -> int | None:
     stride = parallel.mesh.stride("tp")
     if devices is None or stride >= devices:
         return None
+    others = parallel.mesh.devices // parallel.tp
     legal = legal_degrees(limits(ledger.model, parallel, ledger.work), devices // stride)
-    inside = [tp for tp in legal if tp > 1 and place(tp, stride, network).outermost == 0]
+    inside = [tp for tp in legal if tp > 1 and place(tp, stride, network, tp * others).outermost == 0]
     return max(inside, default=None)
 
 
 def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[str]:
     said = ["bandwidths are one direction, per device; times are latency plus bandwidth, nothing overlapped"]
     if algorithm is Algorithm.AUTO:
-        said.append("algorithm: the fastest that the level offers to each collective")
+        said.append("algorithm: the fastest that a level offers to each collective; hierarchical across levels")
     else:
         said.append(f"algorithm: {algorithm}, where a collective can use it; the ring where not")
     ridden = {name for entry in priced.entries for name in _levels_of(entry)}

@@ -303,13 +303,13 @@ def _need_product(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...])
     """Activations are brought to the weights: what conflicts with a weight is gathered, or reduced."""
     needs = list(inputs)
     for weight in weights:
-        for conflict in conflicts(needs[0], weight):
-            needs[0] = _freed(op, needs[0], conflict.axis)
+        while found := conflicts(needs[0], weight):
+            needs[0] = _freed(op, needs[0], found[0].axis)
     return needs
 
 
 def _freed(op: Op, sharding: Sharding, axis: str) -> Sharding:
-    """``sharding`` without ``axis``: gathered or reduced."""
+    """``sharding`` without ``axis``: reduced, or gathered together with the axes that split the dimension further."""
     if axis in sharding.unreduced:
         return sharding.reduced([name for name in sharding.unreduced if name != axis])
     if axis not in sharding.placed:
@@ -318,7 +318,8 @@ def _freed(op: Op, sharding: Sharding, axis: str) -> Sharding:
             hint="store the weight whole over that axis, or split the activation as well",
         )
     dim = sharding.placed[axis]
-    return sharding.with_dim(dim, [name for name in sharding.axes_of(dim) if name != axis])
+    held = sharding.axes_of(dim)
+    return sharding.with_dim(dim, held[: held.index(axis)])
 
 
 def _need_same(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...]) -> list[Sharding]:

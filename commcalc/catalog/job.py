@@ -184,11 +184,14 @@ def assign(root: Section, assignment: Assignment) -> None:
         raise UsageError(f"{assignment.path} leads into a single value", where=place)
     if not fields and parts[-1] not in node.entries and parts[-1] not in ("in_network_reduction", "latency", "devices"):
         raise UnknownName(f"key in {'.'.join(parts[:-1])}", parts[-1], node.entries, where=place)
-    node.entries[parts[-1]] = _leaf(assignment)
+    node.entries[parts[-1]] = _value(assignment)
     node.keys[parts[-1]] = place
 
 
-def _leaf(assignment: Assignment) -> Leaf:
+def _value(assignment: Assignment) -> Node:
+    """A scalar, or the mapping that ``{...}`` writes."""
+    if assignment.text.lstrip().startswith("{"):
+        return parse_document(assignment.text, assignment.origin)
     return Leaf(scalar(assignment.text), assignment.text, assignment.origin)
 
 

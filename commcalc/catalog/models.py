@@ -81,6 +81,9 @@ def _derived(model: Model, read: Read, section: Section, path: str) -> Model:
         else:
             model = model._replace(head_dim=model.hidden_size // heads)
             read.sources["head_dim"] = "hidden_size / num_attention_heads"
+    if model.parallel_block and model.norm_placement is not NormPlacement.PRE:
+        message = f"a parallel block has no {model.norm_placement} norms"
+        read.problems.append(SpecError(message, where=f"{path}.norm_placement", hint="norm_placement: pre"))
     if model.parallel_norms not in (1, 2):
         read.problems.append(
             SpecError(f"parallel_norms {model.parallel_norms} is neither 1 nor 2", where=f"{path}.parallel_norms")

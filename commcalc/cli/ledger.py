@@ -84,7 +84,7 @@ ledger.__doc__ = f"{ledger.__doc__}\n\n{EXAMPLES}"
 
 def _with_notes(priced: PricedLedger, job: Job) -> PricedLedger:
     """The same with what the job itself assumed and warned of."""
-    from commcalc.accounting.ledger import Warn
+    from commcalc.accounting.rows import Warn
 
     return priced._replace(
         warnings=(*(Warn(*warning) for warning in job.warnings), *priced.warnings),
@@ -146,7 +146,8 @@ def _explained(priced: PricedLedger, job: Job) -> str:
         lines += [f"  {line}" for line in explain_links(job.hardware.network.levels)]
     for entry in priced.entries:
         row = entry.row
-        lines.append(f"{row.sublayer}, {row.direction} {row.op}: {row.kind} of {row.tensor} over {row.group}")
+        over = ", ".join(priced.ledger.layout.mesh.label(row.axes))
+        lines.append(f"{row.sublayer}, {row.direction} {row.op}: {row.kind} of {row.tensor} over {over}")
         lines += [f"  {line}" for line in explain_row(entry, priced)]
     lines += ["totals", *(f"  {line}" for line in explain_totals(priced))]
     return "\n".join(lines) + "\n"

@@ -29,7 +29,8 @@ class Algorithm(StrEnum):
 class Cost(NamedTuple):
     """Time of one call, split; and what one device sends under the algorithm that was priced.
 
-    ``steps`` are the steps that cost the level's latency each; 0 where one fixed latency covers the call.
+    ``steps`` are the steps that cost the level's latency each; 0 where one fixed latency covers the call. ``bandwidth``
+    is the rate in bytes per second that the bytes were divided by; None for the sum of phases at several rates.
     """
 
     algorithm: Algorithm
@@ -37,6 +38,7 @@ class Cost(NamedTuple):
     latency_s: Number
     bandwidth_s: Number
     egress_bytes: Number
+    bandwidth: float | None
 
     @property
     def time_s(self) -> Number:
@@ -60,7 +62,7 @@ def ring(kind: Kind, payload_bytes: Number, n: Number, level: Level, convention:
     egress = -(-payload_bytes * over // under)
     seconds = payload_bytes * over / under / level.bandwidth
     steps = ring_steps(kind, n)
-    return Cost(Algorithm.RING, steps, steps * level.latency_s, seconds, egress)
+    return Cost(Algorithm.RING, steps, steps * level.latency_s, seconds, egress, level.bandwidth)
 
 
 def in_network(payload_bytes: Number, n: Number, level: Level) -> Cost:
@@ -70,7 +72,9 @@ def in_network(payload_bytes: Number, n: Number, level: Level) -> Cost:
     """
     latency = level.in_network.latency_s if level.in_network else 0.0
     egress = -(-payload_bytes * (n + 1) // n)
-    return Cost(Algorithm.IN_NETWORK, 0, latency, payload_bytes * (n + 1) / n / level.bandwidth, egress)
+    return Cost(
+        Algorithm.IN_NETWORK, 0, latency, payload_bytes * (n + 1) / n / level.bandwidth, egress, level.bandwidth
+    )
 
 
 def offers_in_network(kind: Kind, n: int, level: Level) -> bool:

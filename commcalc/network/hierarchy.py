@@ -64,6 +64,7 @@ def price(
             sum(phase.cost.latency_s for phase in phases),
             sum(phase.cost.bandwidth_s for phase in phases),
             sum(phase.cost.egress_bytes for phase in phases),
+            None,
         )
         return Priced(cost, outer.name, phases)
     return Priced(_on_level(kind, payload_bytes, placement.size, outer, algorithm, convention), outer.name, ())

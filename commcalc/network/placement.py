@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from math import gcd
 from typing import NamedTuple
 
-from commcalc.errors import IllegalDegree
-from commcalc.network.link import Level, Network
+from commcalc.errors import IllegalDegree, UsageError
+from commcalc.network.link import Network
+
+MOST_UNEVEN = 65_536
 
 
 class Placement(NamedTuple):
@@ -30,64 +31,77 @@ class Placement(NamedTuple):
         return self.parts[-1][0]
 
 
-def place(size: int, stride: int, network: Network) -> Placement:
+def place(size: int, stride: int, network: Network, devices: int | None = None) -> Placement:
     """Where a group of ``size`` ranks, ``stride`` apart, lies; `IllegalDegree` where no level joins it.
 
-    Ranks are laid on the devices in order, so the axis with stride 1 is innermost.
+    Ranks are laid on the devices in order, so the axis with stride 1 is innermost. Of the groups on ``devices`` ranks
+    in all (as many as wanted by default) the worst counts: the one in most domains, with the fewest in one of them.
     """
     if size == 1:
         return Placement(1, ((0, 1),))
+    span = size * stride
+    blocks = None if devices is None else max(1, devices // span)
     parts: list[tuple[int, int]] = []
     joined = 1
     for index, level in enumerate(network.levels):
-        inside = _inside(size, stride, level.devices)
-        if inside is None:
-            return _uneven(size, stride, network, index)
+        spread = _spread(size, stride, level.devices, blocks)
+        if spread.fewest != spread.most:
+            return _uneven(size, stride, network, blocks, index, spread.fewest)
+        inside = spread.most
         if inside > joined:
             parts.append((index, inside // joined))
             joined = inside
         if joined == size:
             return Placement(size, tuple(parts))
+    raise _outside(size, stride, network)
+
+
+class _Spread(NamedTuple):
+    """In how many domains a group lies, and how many members the emptiest and the fullest of them have."""
+
+    domains: int
+    fewest: int
+    most: int
+
+
+def _spread(size: int, stride: int, devices: int | None, blocks: int | None) -> _Spread:
+    """How the worst group lies in domains of ``devices``: in most of them, with fewest members in one."""
+    if devices is None:
+        return _Spread(1, size, size)
+    if stride >= devices:
+        return _Spread(size, 1, 1)
+    span = size * stride
+    if devices % span == 0:
+        return _Spread(1, size, size)
+    if span % devices == 0 and devices % stride == 0:
+        return _Spread(span // devices, devices // stride, devices // stride)
+    if size > MOST_UNEVEN:
+        raise UsageError(f"a group of {size} ranks that cuts domains of {devices} devices is too large to place")
+    period = devices // gcd(span, devices)  # after so many groups they lie in the domains as the first did
+    worst = _Spread(1, size, size)
+    for block in range(period if blocks is None else min(blocks, period)):
+        for offset in range(stride):
+            start = block * span + offset
+            members = Counter((start + i * stride) // devices for i in range(size)).values()
+            found = _Spread(len(members), min(members), max(members))
+            if (found.domains, -found.fewest) > (worst.domains, -worst.fewest):
+                worst = found
+    return worst
+
+
+def _uneven(size: int, stride: int, network: Network, blocks: int | None, index: int, channels: int) -> Placement:
+    """The flat placement of a group that cuts domains of level ``index`` into unequal parts."""
+    for outer in range(index + 1, len(network.levels)):
+        if _spread(size, stride, network.levels[outer].devices, blocks).domains == 1:
+            return Placement(size, ((outer, size),), uneven=True, channels=channels)
+    raise _outside(size, stride, network)
+
+
+def _outside(size: int, stride: int, network: Network) -> IllegalDegree:
     last = network.levels[-1]
-    raise IllegalDegree(
+    return IllegalDegree(
         f"a group of {size} ranks, {stride} apart, does not fit in the network: its outermost level {last.name} "
         f"joins {last.devices} devices",
         where="hardware.network",
         hint="a smaller degree, or a hardware file with a further level",
     )
-
-
-def members(ranks: Sequence[int], level: Level) -> Counter[int]:
-    """How many of ``ranks`` lie in each domain of ``level``."""
-    return Counter(rank // level.devices if level.devices else 0 for rank in ranks)
-
-
-def _inside(size: int, stride: int, devices: int | None) -> int | None:
-    """Members of the group in one domain of ``devices``; None where domains differ."""
-    if devices is None:
-        return size
-    if stride >= devices:
-        return 1
-    if devices % stride:
-        return None
-    room = devices // stride
-    if size <= room:
-        return size if room % size == 0 else None
-    return room if size % room == 0 else None
-
-
-def _uneven(size: int, stride: int, network: Network, index: int) -> Placement:
-    """The flat placement of a group that cuts domains of level ``index`` into unequal parts; the worst group counts."""
-    devices = network.levels[index].devices or 1
-    block = size * stride
-    patterns = block * devices // gcd(block, devices) // block
-    worst = [0]
-    for start in range(patterns):
-        ranks = [start * block + i * stride for i in range(size)]
-        split = sorted(members(ranks, network.levels[index]).values())
-        if len(split) > len(worst) or (len(split) == len(worst) and split[0] < worst[0]):
-            worst = split
-    for outer in range(index + 1, len(network.levels)):
-        if network.levels[outer].devices is None or _inside(size, stride, network.levels[outer].devices) == size:
-            return Placement(size, ((outer, size),), uneven=True, channels=max(1, worst[0]))
-    return place(size, network.levels[-1].devices or 1, network)  # says that nothing joins it

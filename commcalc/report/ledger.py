@@ -7,8 +7,9 @@ from typing import Any
 
 from commcalc import __version__
 from commcalc.accounting.explain import counted, explain_row
-from commcalc.accounting.ledger import GROUPS, Row
+from commcalc.accounting.ledger import GROUPS
 from commcalc.accounting.pricing import Entry, PricedLedger, Total
+from commcalc.accounting.rows import Row
 from commcalc.accounting.tensors import TensorLine
 from commcalc.catalog.job import Job
 from commcalc.network.hierarchy import Phase

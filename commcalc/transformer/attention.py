@@ -5,7 +5,7 @@ from __future__ import annotations
 from commcalc.algebra.program import Builder, Rule
 from commcalc.algebra.sharding import Sharding
 from commcalc.transformer.layout import Layout
-from commcalc.transformer.spec import Model, QkNorm
+from commcalc.transformer.spec import Model, Norm, QkNorm
 
 _HEADS = {"Q": ("T", "N", "H"), "K": ("T", "K", "H"), "V": ("T", "K", "H")}
 QKV = "qkv_proj"
@@ -58,8 +58,11 @@ def _fused_qkv(b: Builder, model: Model, layout: Layout, x: str) -> dict[str, st
 def _qk_norm(b: Builder, model: Model, layout: Layout, name: str, x: str) -> str:
     low, dims = name.lower(), _HEADS[name]
     own = dims[1:] if model.qk_norm is QkNorm.PER_HEAD else dims[2:]
-    b.weight(f"g{low}", layout.weight(*own))
+    weights = [b.weight(f"g{low}", layout.weight(*own))]
+    if model.norm is Norm.LAYERNORM:
+        weights.append(b.weight(f"b{low}_norm", layout.weight(*own)))
+    function = "rmsnorm" if model.norm is Norm.RMSNORM else "layernorm"
     return b.op(
         Rule.NORM, f"{low}_norm", (x,), f"{name}n", dims,
-        weights=(f"g{low}",), over=("H",), function="rmsnorm", partial_gradient=True,
+        weights=tuple(weights), over=("H",), function=function, partial_gradient=True,
     )  # fmt: skip

@@ -238,6 +238,42 @@ def test_post_norms_reduce_the_branch_gradient_before_the_residual_joins_it() ->
     assert counts(priced, part="block") == {("forward", "all_reduce"): 2, ("backward", "all_reduce"): 2}
 
 
+def test_replicated_kv_heads_add_no_activation_traffic_under_sequence_parallelism() -> None:
+    replicated = llama(parallelism__tp=16, parallelism__kv="replicate", parallelism__sp=True)
+    plain = llama(parallelism__tp=16, model__num_key_value_heads=16, parallelism__sp=True)
+    assert replicated.totals["block"]["tp"].wire_bytes == plain.totals["block"]["tp"].wire_bytes
+    sizes = {row.group_size: row.payload_bytes for row in rows(replicated, direction="update")}
+    assert sizes == {16: (80 * 2 + 1) * 8192 * 4, 2: 80 * 2 * 8192 * 128 * 4}
+
+
+def test_inference_with_replicated_kv_heads_under_sequence_parallelism() -> None:
+    priced = ask("llama-3-70b", parallelism__tp=16, parallelism__sp=True, workload__phase="prefill")
+    assert counts(priced, part="block") == {("forward", "all_gather"): 2, ("forward", "reduce_scatter"): 2}
+
+
+def test_the_busiest_stage_is_the_slowest_where_times_are_known() -> None:
+    """The last stage sends fewer bytes and more messages: short sequences make it the slower one."""
+    by_bytes = ask("gpt3-175b", **SHORT)
+    by_time = ask("gpt3-175b", "h100", **SHORT)
+    assert by_bytes.ledger.stage.number == 0
+    assert by_time.ledger.stage.number == 3
+    assert len(rows(by_time, direction="update")) == 1
+
+
+SHORT = {
+    "parallelism__tp": 8,
+    "parallelism__sp": True,
+    "parallelism__pp": 4,
+    "workload__regather": False,
+    "workload__sequence_length": 96,
+}
+
+
+def test_query_and_key_layer_norms_have_biases_too() -> None:
+    (sync,) = rows(gpt3(model__qk_norm="head_dim"), direction="update")
+    assert sync.payload_bytes == 96 * 4 * 128 * 4
+
+
 def test_microbatches_multiply_the_step_and_not_the_stage() -> None:
     one = llama()
     four = llama(parallelism__dp=2, workload__global_batch_size=8)
@@ -256,7 +292,8 @@ def test_pipeline_stage_holds_its_share_of_the_layers() -> None:
 def test_layers_that_do_not_divide_give_the_first_stages_one_more() -> None:
     priced = llama(parallelism__pp=3)
     assert [stage.layers for stage in priced.ledger.stages] == [27, 27, 26]
-    assert any("first 2 hold one more" in said for said in priced.assumptions)
+    (warning,) = [warning for warning in priced.warnings if warning.code == "uneven-stages"]
+    assert warning.message == "80 layers on 3 stages: the first 2 hold one more"
 
 
 def test_one_device_communicates_nothing() -> None:

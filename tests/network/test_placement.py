@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commcalc.errors import IllegalDegree
+from commcalc.errors import IllegalDegree, UsageError
 from commcalc.network.link import Level, Network
 from commcalc.network.placement import place
 
@@ -62,22 +62,39 @@ def test_a_group_larger_than_the_network_is_refused() -> None:
         place(12, 1, alone)
 
 
-@given(st.integers(1, 40), st.integers(1, 20), st.sampled_from([2, 4, 6, 8, 12]))
-def test_parts_are_what_laying_out_the_ranks_gives(size: int, stride: int, devices: int) -> None:
-    network = Network((Level(name="in", bandwidth=1e9, devices=devices), Level(name="out", bandwidth=1e9)))
-    found = place(size, stride, network)
-    # All groups of this stride until the pattern of domains repeats: blocks of size*stride ranks.
-    counts = set()
-    for block in range(devices):
+def patterns(size: int, stride: int, devices: int, blocks: int) -> list[list[int]]:
+    """Members by domain of every group of ``blocks`` blocks, each rank laid out."""
+    found = []
+    for block in range(blocks):
         for offset in range(stride):
-            ranks = [block * size * stride + offset + i * stride for i in range(size)]
             domains: dict[int, int] = {}
-            for rank in ranks:
+            for i in range(size):
+                rank = block * size * stride + offset + i * stride
                 domains[rank // devices] = domains.get(rank // devices, 0) + 1
-            counts.add(tuple(sorted(domains.values())))
-    inside = {count for pattern in counts for count in pattern}
+            found.append(sorted(domains.values()))
+    return found
+
+
+@given(st.integers(2, 40), st.integers(1, 20), st.sampled_from([2, 4, 6, 8, 12]), st.integers(1, 12))
+def test_parts_are_what_laying_out_the_ranks_gives(size: int, stride: int, devices: int, blocks: int) -> None:
+    """The worst group counts: in most domains, with the fewest members in one."""
+    network = Network((Level(name="in", bandwidth=1e9, devices=devices), Level(name="out", bandwidth=1e9)))
+    found = place(size, stride, network, size * stride * blocks)
+    worst = max(patterns(size, stride, devices, blocks), key=lambda domains: (len(domains), -domains[0]))
+    assert found.uneven == (worst[0] != worst[-1])
     if found.uneven:
-        assert len(inside) > 1
+        assert (found.parts, found.channels) == (((1, size),), worst[0])
     else:
-        inner = dict(found.parts).get(0, 1)
-        assert inside == {inner}
+        assert dict(found.parts).get(0, 1) == worst[0]
+
+
+def test_one_group_that_fits_its_node_stays_inside() -> None:
+    """5 ranks of 8 stay on the node; with four such groups some cross."""
+    assert place(5, 1, TWO, 5).parts == ((0, 5),)
+    assert place(5, 1, TWO, 20).uneven
+
+
+def test_a_huge_group_that_cuts_domains_is_refused() -> None:
+    with pytest.raises(UsageError, match="a group of 999999 ranks that cuts domains of 8 devices"):
+        place(999_999, 1, TWO)
+    assert place(2**40, 1, TWO).parts == ((0, 8), (1, 2**37))

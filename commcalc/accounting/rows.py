@@ -1,0 +1,46 @@
+"""The parts of a ledger: one collective, one pipeline stage, one warning."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from commcalc.algebra.collective import Kind
+from commcalc.algebra.size import Size
+from commcalc.units import Dtype
+
+
+class Row(NamedTuple):
+    """One collective. ``part`` is the program it comes from: embedding, block, head, or all for updates."""
+
+    part: str
+    direction: str
+    sublayer: str
+    op: str
+    kind: Kind
+    group: str
+    group_size: int
+    axes: tuple[str, ...]
+    tensor: str
+    dtype: Dtype
+    payload: Size
+    payload_bytes: int
+    wire_bytes: int
+    calls: int
+    per: str
+    note: str
+
+
+class Stage(NamedTuple):
+    """What one pipeline rank holds: whether the embedding, how many layers, whether the head."""
+
+    number: int
+    layers: int
+    first: bool
+    last: bool
+
+
+class Warn(NamedTuple):
+    """Something the user should know that does not stop the answer."""
+
+    code: str
+    message: str
