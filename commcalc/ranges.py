@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commcalc.errors import UnitError
-from commcalc.units import parse_count
+from commcalc.units import parse_tokens as parse_count
 
 MOST = 100_000
 

@@ -16,8 +16,14 @@ from commcalc.errors import UnitError, UnknownName
 _DECIMAL = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50}
 _SECONDS = {"s": 0, "ms": -3, "us": -6, "µs": -6, "μs": -6, "ns": -9}
-_NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$", re.DOTALL)
-_LEADING_ZERO = re.compile(r"\s*[+-]?0[\d_]")
+_DIGITS = r"\d+(?:_\d+)*"
+_NUMBER = re.compile(
+    rf"\s*([+-]?(?:{_DIGITS}(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{{1,3}})?)\s*(.*?)\s*$", re.DOTALL | re.ASCII
+)
+_LEADING_ZERO = re.compile(r"\s*[+-]?0[\d_]", re.ASCII)
+_NEGATIVE = re.compile(r"-[0._]*[1-9]")
+_LONGEST_S = 1e9
+_SLOWEST_BYTES_PER_S, _FASTEST_BYTES_PER_S = 1.0, 1e18
 _COUNT = {"": 1, "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30}
 _MAX_TEXT = 60
 
@@ -80,11 +86,12 @@ def _split(text: str, what: str, example: str) -> tuple[str, str]:
 
 def _scaled(number: str, power: int) -> float:
     """The float nearest to ``number * 10**power``, through the decimal text so that 3us is 3e-06."""
+    if _NEGATIVE.match(number):
+        raise UnitError(f"{number} is negative")
     mantissa, _, exponent = number.lower().partition("e")
-    # A longer exponent is zero or infinite either way, and int() of very long digits is slow.
-    value = float(f"{mantissa}e{int(exponent or 0) + power}") if len(exponent) < 8 else math.inf
+    value = float(f"{mantissa}e{int(exponent or 0) + power}") + 0.0  # no negative zero
     if not math.isfinite(value):
-        raise UnitError(f"{number[:_MAX_TEXT]} is too large")
+        raise UnitError(f"{number} is too large")
     return value
 
 
@@ -122,8 +129,6 @@ def parse_bytes(text: str) -> int:
     ten, two, bits = found
     _scaled(number, ten + two)
     value: Fraction = Fraction(number) * 10**ten * 2**two * bits / 8
-    if value < 0:
-        raise UnitError(f"{text!r} is negative")
     if value.denominator != 1:
         raise UnitError(f"{text!r} is {float(value)} bytes, not a whole number of bytes")
     return value.numerator
@@ -139,8 +144,8 @@ def parse_seconds(text: str) -> float:
     if unit not in _SECONDS:
         raise _refuse(text, unit, "time", "3us, 1.5ms or 2s")
     value = _scaled(number, _SECONDS[unit])
-    if value < 0:
-        raise UnitError(f"{text!r} is negative")
+    if value > _LONGEST_S:
+        raise UnitError(f"{text!r} is too large")
     return value
 
 
@@ -157,8 +162,10 @@ def parse_rate(text: str) -> float:
         raise _refuse(text, unit, "rate", "450GB/s or 400Gb/s")
     ten, two, bits = found
     value = _scaled(number, ten) * float(2**two) * bits / 8
-    if not 0 < value < math.inf:
+    if value == 0:
         raise UnitError(f"{text!r} is not above zero")
+    if not _SLOWEST_BYTES_PER_S <= value <= _FASTEST_BYTES_PER_S:
+        raise UnitError(f"{text!r} is no rate of a link: below 1 B/s or above 10^18 B/s")
     return value
 
 
@@ -179,22 +186,44 @@ def parse_flops(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """A whole number above zero; ``8K`` is 8192, as sequence lengths are named.
+    """A whole number above zero, exact.
 
-    >>> parse_count("8K"), parse_count("4096")
+    >>> parse_count("4096"), parse_count("1_000")
+    (4096, 1000)
+    """
+    number, unit = _split(text, "whole number", "4096")
+    if unit:
+        raise UnitError(f"{text!r} is no whole number", hint="write it like 4096")
+    return _whole_number(text, number, 1)
+
+
+def parse_tokens(text: str) -> int:
+    """A number of tokens, in which ``8K`` is 8192, as sequence lengths are named.
+
+    >>> parse_tokens("8K"), parse_tokens("4096")
     (8192, 4096)
     """
     number, unit = _split(text, "whole number", "4096 or 8K")
     if unit not in _COUNT:
         raise UnitError(f"{text!r} is no whole number", hint="write it like 4096 or 8K (= 8192)")
-    value = _scaled(number, 0) * _COUNT[unit]
-    if value != int(value):
-        raise UnitError(f"{text!r} is no whole number", hint="write it like 4096 or 8K (= 8192)")
+    return _whole_number(text, number, _COUNT[unit])
+
+
+def _whole_number(text: str, number: str, times: int) -> int:
+    if number.isdigit():
+        value = int(number) * times
+    else:
+        from fractions import Fraction
+
+        exact = Fraction(number) * times
+        if exact.denominator != 1:
+            raise UnitError(f"{text!r} is no whole number", hint="write it like 4096")
+        value = exact.numerator
     if value < 1:
         raise UnitError(f"{text!r} is not above zero")
     if value >= 2**53:
         raise UnitError(f"{text!r} is too large")
-    return int(value)
+    return value
 
 
 def format_bytes(count: int) -> str:

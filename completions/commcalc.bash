@@ -7,7 +7,7 @@ _commcalc() {
         return
     fi
     case "$command:$prev" in
-        ledger:--model) COMPREPLY=($(compgen -W "command-r-35b falcon-40b gpt3-175b llama-2-13b llama-3-70b llama-3-8b phi-3-medium qwen3-32b" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")) return ;;
+        ledger:--model) COMPREPLY=($(compgen -W "bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")) return ;;
         ledger:--hardware) COMPREPLY=($(compgen -W "a100-80g-sxm h100-sxm" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")) return ;;
         ledger:--tp) :; return ;;
         ledger:--cp) :; return ;;
@@ -33,7 +33,7 @@ _commcalc() {
         ledger:--convention) COMPREPLY=($(compgen -W "exact textbook" -- "$cur")); return ;;
         ledger:--set) :; return ;;
         ledger:--format) COMPREPLY=($(compgen -W "table json jsonl csv markdown" -- "$cur")); return ;;
-        degrees:--model) COMPREPLY=($(compgen -W "command-r-35b falcon-40b gpt3-175b llama-2-13b llama-3-70b llama-3-8b phi-3-medium qwen3-32b" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")) return ;;
+        degrees:--model) COMPREPLY=($(compgen -W "bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")) return ;;
         degrees:--tp) :; return ;;
         degrees:--layout) COMPREPLY=($(compgen -W "none megatron megatron-sp" -- "$cur")); return ;;
         degrees:--framework) COMPREPLY=($(compgen -W "megatron" -- "$cur")); return ;;

@@ -27,7 +27,7 @@ def test_an_unknown_shell_is_refused() -> None:
     ("words", "wanted"),
     [
         (["commcalc", "led"], {"ledger"}),
-        (["commcalc", "ledger", "--model", "llama-3"], {"llama-3-70b", "llama-3-8b"}),
+        (["commcalc", "ledger", "--model", "llama-3-"], {"llama-3-70b", "llama-3-8b"}),
         (["commcalc", "ledger", "--hardware", "h1"], {"h100-sxm"}),
         (["commcalc", "ledger", "--phase", ""], {"train", "prefill", "decode"}),
         (["commcalc", "ledger", "--rec"], {"--recompute"}),

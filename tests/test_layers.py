@@ -10,7 +10,10 @@ import pytest
 from conftest import ROOT
 
 # From the ground up; a package may import those before it.
-ORDER = ["errors", "units", "ranges", "algebra", "network", "transformer", "accounting", "catalog", "report", "cli"]
+ORDER = [
+    "errors", "units", "ranges", "document", "algebra", "network", "transformer", "accounting", "ingest", "catalog",
+    "report", "cli",
+]  # fmt: skip
 # The prices of collectives are stated in kinds and wire ratios, which the algebra owns; nothing else crosses.
 PACKAGE = ROOT / "commcalc"
 

@@ -19,6 +19,7 @@ from commcalc.units import (
     parse_flops,
     parse_rate,
     parse_seconds,
+    parse_tokens,
 )
 
 
@@ -72,7 +73,8 @@ def test_seconds(text: str, s: float) -> None:
         (parse_bytes, "-1GB", "is negative"),
         (parse_bytes, "1 bit", "is 0.125 bytes, not a whole number of bytes"),
         (parse_bytes, "GB", "is no size"),
-        (parse_bytes, "1e999999999GB", "is too large"),
+        (parse_bytes, "1e999999999GB", "unknown unit"),
+        (parse_bytes, "1e999GB", "is too large"),
         (parse_bytes, "nanGB", "is no size"),
         (parse_rate, "450", "has no unit"),
         (parse_rate, "450GB", "unknown unit 'GB'"),
@@ -84,6 +86,14 @@ def test_seconds(text: str, s: float) -> None:
         (parse_flops, "989 T", "unknown unit 'T'"),
         (parse_flops, "0 TFLOP/s", "is not above zero"),
         (parse_count, "8.5", "is no whole number"),
+        (parse_count, "4503599627370497.5", "is no whole number"),
+        (parse_count, "8K", "is no whole number"),
+        (parse_count, "8_", "is no whole number"),
+        (parse_count, "\u0668", "is no whole number"),
+        (parse_tokens, "0.3K", "is no whole number"),
+        (parse_seconds, "1e300s", "is too large"),
+        (parse_seconds, "-1e-400s", "is negative"),
+        (parse_rate, "1e-300B/s", "is no rate of a link"),
         (parse_count, "0", "is not above zero"),
         (parse_count, "010", "begins with 0"),
         (parse_count, "9" * 20, "is too large"),
@@ -104,14 +114,10 @@ def test_refusals(parse: object, text: str, message: str) -> None:
 
 
 def test_counts_and_ranges() -> None:
-    assert [parse_count(text) for text in ("1", "8K", "128k", "1M", "1_000", "1e3")] == [
-        1,
-        8192,
-        131072,
-        2**20,
-        1000,
-        1000,
-    ]
+    counts = {"1": 1, "1_000": 1000, "1e3": 1000, "9007199254740991": 2**53 - 1}
+    assert {text: parse_count(text) for text in counts} == counts
+    tokens = {"1": 1, "8K": 8192, "128k": 131072, "1M": 2**20, "0.5K": 512}
+    assert {text: parse_tokens(text) for text in tokens} == tokens
     assert parse_range("4096..8192:1024") == [4096, 5120, 6144, 7168, 8192]
     assert parse_range("1..64:x2") == [1, 2, 4, 8, 16, 32, 64]
     assert parse_range("4K..16K:x2,8K,1") == [4096, 8192, 16384, 1]

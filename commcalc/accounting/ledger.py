@@ -17,12 +17,12 @@ from commcalc.algebra.notation import format_tensor
 from commcalc.algebra.program import Role
 from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.size import Product, Size, total
-from commcalc.errors import CommcalcError, IllegalDegree, UsageError, raise_all
+from commcalc.errors import CommcalcError, IllegalDegree, SpecError, UsageError, raise_all
 from commcalc.transformer.block import block_program
 from commcalc.transformer.embedding import embedding_program, head_program
 from commcalc.transformer.layout import Layout, LayoutName, lay_out
 from commcalc.transformer.limits import violations
-from commcalc.transformer.spec import Model
+from commcalc.transformer.spec import KEY_OF_DIM, Model
 from commcalc.transformer.work import Parallelism, Recompute, Workload, program_sizes
 from commcalc.units import Dtype
 
@@ -85,6 +85,7 @@ def build(
     parallel = _without_idle_sp(parallel, warnings)
     raise_all(
         [
+            *_unpriced(model),
             *_not_priced(parallel),
             *violations(model, parallel, work),
             *_stages_fit(model, parallel),
@@ -104,6 +105,7 @@ def build(
         name: derive(program, backward=work.phase.training, regather=work.regather)
         for name, program in programs.items()
     }
+    raise_all(_missing_sizes(derivations, sizes))
     draft = _Draft(work, convention, layout, sizes)
     rows = draft.rows(derivations)
     stages = _stages(model, parallel)
@@ -238,6 +240,15 @@ def _not_priced(parallel: Parallelism) -> list[CommcalcError]:
     return found
 
 
+def _unpriced(model: Model) -> list[CommcalcError]:
+    """Parts of the architecture without which the answer would be wrong: read and counted, but not derived yet."""
+    where = f"model {model.name}"
+    hint = "commcalc presets show prints what was read of it"
+    return [
+        UsageError(f"the ledger cannot price this yet: {part}", where=where, hint=hint) for part in model.unpriced()
+    ]
+
+
 def _missing(model: Model) -> list[CommcalcError]:
     """The sizes without which nothing can be counted."""
     found: list[CommcalcError] = []
@@ -247,6 +258,22 @@ def _missing(model: Model) -> list[CommcalcError]:
         except CommcalcError as problem:
             found.append(problem)
     return found
+
+
+def _missing_sizes(derivations: dict[str, Derivation], sizes: dict[str, int]) -> list[CommcalcError]:
+    """The model's sizes that the payload of some row depends on, and that it does not give."""
+    held = [grad for derivation in derivations.values() for _, grad in derivation.pending]
+    for derivation in derivations.values():
+        held += [event.step.before for direction in (FORWARD, BACKWARD) for event in derivation.steps(direction)]
+    missing = {dim for sharding in held for dim in sharding.dims} - sizes.keys()
+    return [
+        SpecError(
+            f"the model does not give {KEY_OF_DIM[dim]}, needed for the sizes of the rows",
+            where=f"model.{KEY_OF_DIM[dim]}",
+            hint=f"add {KEY_OF_DIM[dim]} to the model, or --set model.{KEY_OF_DIM[dim]}=N",
+        )
+        for dim in sorted(missing)
+    ]
 
 
 def _stages_fit(model: Model, parallel: Parallelism) -> list[CommcalcError]:

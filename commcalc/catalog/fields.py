@@ -6,13 +6,14 @@ A field reads the same from a file, from ``--set`` and from its own option; ever
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from commcalc.catalog.document import Items, Leaf, Node, Section
+from commcalc.document import Items, Leaf, Node, Section
 from commcalc.errors import CommcalcError, SpecError, UnitError, UnknownName
-from commcalc.units import parse_bytes, parse_count, parse_dtype, parse_flops, parse_rate, parse_seconds
+from commcalc.units import parse_bytes, parse_count, parse_dtype, parse_flops, parse_rate, parse_seconds, parse_tokens
 
 Reader = Callable[[Leaf], object]
 
@@ -28,19 +29,24 @@ class Field(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-def whole(leaf: Leaf) -> int:
-    """A whole number of at least 1; ``8K`` is 8192."""
+def whole(leaf: Leaf, parse: Callable[[str], int] = parse_count) -> int:
+    """A whole number of at least 1."""
     value = leaf.value
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise UnitError(f"{_shown(leaf)} is no whole number")
     if isinstance(value, float) and not math.isfinite(value):
         raise UnitError(f"{_shown(leaf)} is not finite")
-    return parse_count(leaf.text)
+    return parse(leaf.text)
+
+
+def tokens(leaf: Leaf) -> int:
+    """A number of tokens of at least 1; ``8K`` is 8192."""
+    return whole(leaf, parse_tokens)
 
 
 def whole_or_zero(leaf: Leaf) -> int:
     """A whole number of at least 0."""
-    if leaf.value == 0 and not isinstance(leaf.value, bool):
+    if isinstance(leaf.value, int) and not isinstance(leaf.value, bool) and leaf.value == 0:
         return 0
     return whole(leaf)
 
@@ -56,7 +62,17 @@ def text(leaf: Leaf) -> str:
     """Any text that is not empty."""
     if not leaf.text:
         raise UnitError("an empty text")
+    if not leaf.text.isprintable():
+        raise UnitError(f"{leaf.text[:60]!r} holds control characters")
     return leaf.text
+
+
+def label(leaf: Leaf) -> str:
+    """A text that options and paths can name: no ``.``, ``=`` or space."""
+    found = text(leaf)
+    if re.search(r"[.=\s]", found):
+        raise UnitError(f"{found[:60]!r} is no name: it holds one of . = or a space")
+    return found
 
 
 def one_of(kind: type[StrEnum], default: StrEnum | None = None) -> Field:
@@ -69,7 +85,8 @@ def choice(kind: type[StrEnum]) -> Reader:
 
     def read(leaf: Leaf) -> object:
         if leaf.text not in kind.__members__.values():
-            raise UnknownName(kind.__name__, leaf.text, [*kind])
+            what = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower().removesuffix(" name")
+            raise UnknownName(what, leaf.text, [*kind])
         return kind(leaf.text)
 
     return read

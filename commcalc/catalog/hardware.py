@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from commcalc.catalog.document import Items, Leaf, Node, Section
 from commcalc.catalog.fields import (
     Field,
     flag,
     flops,
+    label,
     one_of,
     rate,
     read_section,
@@ -21,19 +21,21 @@ from commcalc.catalog.fields import (
     text,
     whole,
 )
-from commcalc.errors import CommcalcError, SpecError, UnknownName
+from commcalc.document import Items, Leaf, Node, Section
+from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError
 from commcalc.network.link import InNetworkReduction, Level, Network, Topology
 from commcalc.units import Dtype, parse_dtype
 
 _KEYS = ("name", "chip", "network", "aliases", "sources", "notes")
 _LEVEL = {
-    "name": Field(text, like="nvlink"),
+    "name": Field(label, like="nvlink"),
     "topology": one_of(Topology),
     "devices": Field(whole, like="8"),
     "bandwidth": Field(rate, like="450 GB/s"),
     "latency": Field(seconds, like="3 us"),
 }
 _IN_NETWORK = {"latency": Field(seconds, like="25 us"), "min_ranks": Field(whole, like="5")}
+_ABOUT = {"name": Field(text, like="h100-sxm"), "notes": Field(text, like="datasheet rates")}
 _HBM = {"capacity": Field(size, like="80 GB"), "bandwidth": Field(rate, like="3.35 TB/s")}
 
 
@@ -71,8 +73,8 @@ def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[Comm
     for key in section.entries:
         if key not in _KEYS:
             reading.problems.append(UnknownName("key in hardware", key, _KEYS, where=section.keys[key]))
-    name = section.entries.get("name")
-    title = name.text if isinstance(name, Leaf) else "hardware"
+    about: dict[str, Node] = {key: section.entries[key] for key in ("name", "notes") if key in section.entries}
+    told = reading.section(Section(section.where, about, section.keys), _ABOUT, "hardware")
     levels = _levels(section, reading)
     chip = section.entries.get("chip")
     peaks: dict[Dtype, float] = {}
@@ -89,10 +91,12 @@ def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[Comm
             peaks = _peaks(chip.entries["flops"], reading)
     elif chip is not None:
         reading.problems.append(SpecError("a mapping is expected here", where=f"{chip.where} hardware.chip"))
-    notes = section.entries.get("notes")
-    said = notes.text if isinstance(notes, Leaf) else ""
-    hardware = Hardware(title, Network(tuple(levels)), peaks, hbm.get("capacity"), hbm.get("bandwidth"), said)
-    return hardware, reading.sources, reading.problems
+    hardware = Hardware(
+        told.get("name", "hardware"), Network(tuple(levels)), peaks, hbm.get("capacity"), hbm.get("bandwidth"),
+        told.get("notes", ""),
+    )  # fmt: skip
+    sources = {key: where for key, where in reading.sources.items() if key not in ("hardware.name", "hardware.notes")}
+    return hardware, sources, reading.problems
 
 
 def _peaks(node: Node, reading: _Reading) -> dict[Dtype, float]:
@@ -118,7 +122,7 @@ def _levels(section: Section, reading: _Reading) -> list[Level]:
         place = section.where if node is None else node.where
         reading.problems.append(
             SpecError(
-                "hardware.network is missing" if node is None else "hardware.network is no list of levels",
+                "hardware.network is missing" if node is None else "hardware.network is no list with a level in it",
                 where=place,
                 hint="list levels innermost first: - {name: nvlink, devices: 8, bandwidth: 450 GB/s, latency: 3 us}",
             )
@@ -160,6 +164,9 @@ def _level(item: Node, index: int, reading: _Reading) -> Level | None:
     sums = _in_network(item.entries.get("in_network_reduction"), path, values.get("latency", 0.0), reading)
     if "name" not in values or "bandwidth" not in values:
         return None
+    if sums is not None and values.get("topology") is Topology.RING:
+        where = f"{item.where} {path}.in_network_reduction"
+        reading.problems.append(SpecError("a ring has no switch that could sum", where=where))
     return Level(
         name=values["name"],
         topology=values.get("topology", Topology.SWITCH),
@@ -189,28 +196,30 @@ def _in_network(node: Node | None, path: str, latency: float, reading: _Reading)
     return InNetworkReduction(latency_s=2 * latency) if given else None
 
 
-def with_link(hardware: Hardware | None, key: str, given: str, read: Any, option: str) -> Hardware:
-    """The machine with one level's bandwidth or latency replaced: ``LEVEL=VALUE``, or a bare VALUE for the innermost.
+def with_link(hardware: Hardware | None, key: str, given: str, read: Any, option: str) -> tuple[Hardware, str]:
+    """The machine with one level's bandwidth or latency replaced, and that level's name.
 
-    Without a machine, a network of one level that joins any number of devices. A latency also replaces the fixed cost
-    of the switch's own reduction: two of its steps, up and down.
+    ``LEVEL=VALUE``, or a bare VALUE for the innermost level. Without a machine, a network of one level that joins any
+    number of devices. The fixed cost of the switch's own reduction changes in proportion to a latency.
     """
-    name, found, value = given.partition("=")
-    amount = read(value if found else given)
+    name, found, value = given.rpartition("=")
+    amount = read(value)
+    if found and not name:
+        raise UsageError("no level before the =", where=f"{option} {given[:60]}", hint=f"{option} {value}")
     if hardware is None:
-        first = Level(name=name if found else "link", bandwidth=float("nan"), latency_s=0.0)
+        first = Level(name=name or "link", bandwidth=float("nan"), latency_s=0.0)
         hardware = Hardware("link", Network((first,)))
     levels = list(hardware.network.levels)
-    at = 0
-    if found:
-        known = [level.name for level in levels]
-        if name not in known:
-            raise UnknownName("network level", name, known, where=f"{option} {given}")
-        at = known.index(name)
+    known = [level.name for level in levels]
+    if name and name not in known:
+        raise UnknownName("network level", name, known, where=f"{option} {given[:60]}")
+    at = known.index(name) if name else 0
     level = levels[at]
     if key == "bandwidth":
         levels[at] = level._replace(bandwidth=amount)
     else:
-        sums = level.in_network and level.in_network._replace(latency_s=2 * amount)
+        sums = level.in_network
+        if sums is not None and level.latency_s:
+            sums = sums._replace(latency_s=sums.latency_s * amount / level.latency_s)
         levels[at] = level._replace(latency_s=amount, in_network=sums)
-    return hardware._replace(network=Network(tuple(levels)))
+    return hardware._replace(network=Network(tuple(levels))), levels[at].name

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from commcalc.algebra.collective import Convention
-from commcalc.catalog.document import Items, Leaf, Node, Section, parse_document, scalar
-from commcalc.catalog.fields import Field, dtype, flag, one_of, order, read_section, whole, whole_or_zero
+from commcalc.catalog.fields import Field, dtype, flag, one_of, order, read_section, tokens, whole, whole_or_zero
 from commcalc.catalog.hardware import Hardware, read_hardware, with_link
 from commcalc.catalog.models import FIELDS as MODEL_FIELDS
 from commcalc.catalog.models import read_model
 from commcalc.catalog.presets import load
+from commcalc.document import Items, Leaf, Node, Section, parse_document, scalar
 from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError, raise_all
 from commcalc.network.cost import Algorithm
 from commcalc.transformer.layout import KvPolicy, LayoutName
@@ -55,7 +55,7 @@ PARALLELISM = {
 }
 WORKLOAD = {
     "phase": one_of(Phase, Phase.TRAIN),
-    "sequence_length": Field(whole, None, "8192 or 8K"),
+    "sequence_length": Field(tokens, None, "8192 or 8K"),
     "micro_batch_size": Field(whole, 1, "1"),
     "global_batch_size": Field(whole, None, "512"),
     "dtype": Field(dtype, Dtype.BF16, "bf16", tuple(Dtype)),
@@ -137,6 +137,7 @@ def _base(request: Request) -> Section:
     """The tree that options are laid over: the job, the default job, or nothing."""
     if request.job_text is not None:
         root = parse_document(request.job_text, "stdin")
+        root.entries.pop("name", None)
     elif request.job is not None:
         root = load("job", request.job)
         root.entries.pop("name", None)
@@ -176,15 +177,16 @@ def assign(root: Section, assignment: Assignment) -> None:
     fields = SECTIONS[parts[0]]
     if fields and (len(parts) > 2 or parts[1] not in fields):
         raise UnknownName(f"key in {parts[0]}", ".".join(parts[1:]), fields, where=place)
-    node: Node = root.entries.setdefault(parts[0], Section(place))
-    root.keys.setdefault(parts[0], place)
-    for part in parts[1:-1]:
+    node: Node = root
+    for part in parts[:-1]:
         node = _child(node, part, place)
     if not isinstance(node, Section):
-        raise UsageError(f"{assignment.path} leads into a single value", where=place)
-    if not fields and parts[-1] not in node.entries and parts[-1] not in ("in_network_reduction", "latency", "devices"):
-        raise UnknownName(f"key in {'.'.join(parts[:-1])}", parts[-1], node.entries, where=place)
-    node.entries[parts[-1]] = _value(assignment)
+        raise UsageError(f"{assignment.path} names no single value", where=place, hint="name a key of a level")
+    value = _value(assignment)
+    if isinstance(value, Leaf) and value.value is None and value.text:  # null takes a value away
+        node.entries.pop(parts[-1], None)
+        return
+    node.entries[parts[-1]] = value
     node.keys[parts[-1]] = place
 
 
@@ -196,6 +198,7 @@ def _value(assignment: Assignment) -> Node:
 
 
 def _child(node: Node, part: str, place: str) -> Node:
+    """What lies under ``part``; an empty section where nothing did, for the reader to judge its keys."""
     if isinstance(node, Items):  # the levels of a network go by their names
         named = {
             leaf.text: item
@@ -205,8 +208,11 @@ def _child(node: Node, part: str, place: str) -> Node:
         if part not in named:
             raise UnknownName("level", part, named, where=place)
         return named[part]
-    if not isinstance(node, Section) or part not in node.entries:
-        raise UnknownName("key", part, node.entries if isinstance(node, Section) else (), where=place)
+    if not isinstance(node, Section):
+        raise UsageError(f"nothing lies below a single value: {part}", where=place)
+    if not isinstance(node.entries.get(part), (Section, Items)):
+        node.entries[part] = Section(place)
+        node.keys.setdefault(part, place)
     return node.entries[part]
 
 
@@ -227,11 +233,16 @@ class _Resolver:
         parallel = self.values("parallelism", PARALLELISM)
         work = self.values("workload", WORKLOAD)
         links = self.values("links", LINKS)
-        raise_all(self.problems)
         layout, sp = self.layout(parallel)
         kv = parallel["kv"] or (KvPolicy.REFUSE if work["phase"].training else KvPolicy.REPLICATE)
         if parallel["zero"] > 3:
-            raise SpecError(f"zero {parallel['zero']} is none of 0, 1, 2, 3", where="parallelism.zero")
+            where = f"{self.sources['parallelism.zero']} parallelism.zero"
+            self.problems.append(SpecError(f"zero {parallel['zero']} is none of 0, 1, 2, 3", where=where))
+        if links["algorithm"] is not Algorithm.AUTO and hardware is None and not self.broken:
+            where = f"{self.sources['links.algorithm']} links.algorithm"
+            hint = "add --hardware or --bandwidth"
+            self.problems.append(UsageError("an algorithm but nothing to run it on", where=where, hint=hint))
+        raise_all(self.problems)
         if work["recompute"] is not Recompute.NONE and not work["phase"].training:
             self.warnings.append(
                 ("recompute-without-backward", f"{work['phase']} has no backward pass: nothing is recomputed")
@@ -291,7 +302,8 @@ class _Resolver:
         changes += [("latency", given, parse_seconds) for given in self.request.latencies]
         for key, given, read in changes:
             try:
-                hardware = with_link(hardware, key, given, read, f"--{key}")
+                hardware, level_name = with_link(hardware, key, given, read, f"--{key}")
+                self.sources[f"hardware.network.{level_name}.{key}"] = f"--{key} {given[:60]}"
             except CommcalcError as problem:
                 where = problem.where or f"--{key} {given}"
                 self.problems.append(type(problem)(problem.message, where=where, hint=problem.hint)
@@ -334,20 +346,28 @@ class _Resolver:
         """Layout and sequence parallelism, which name the same thing twice; an option beats a file."""
         layout, sp = parallel["layout"], parallel["sp"]
         if layout is None:
+            if sp is not None:
+                self.sources["parallelism.layout"] = self.sources["parallelism.sp"]
             return (LayoutName.MEGATRON_SP if sp else LayoutName.MEGATRON), bool(sp)
         split = layout is LayoutName.MEGATRON_SP
         if sp is None or sp == split:
+            if sp is None:
+                self.sources["parallelism.sp"] = self.sources["parallelism.layout"]
             return layout, split
-        by_option = {key: self.sources[f"parallelism.{key}"].startswith("--") for key in ("layout", "sp")}
+        given = {assignment.path for assignment in self.request.assignments}
+        by_option = {key: f"parallelism.{key}" in given for key in ("layout", "sp")}
         if by_option["sp"] and not by_option["layout"] and layout is not LayoutName.NONE:
             return (LayoutName.MEGATRON_SP if sp else LayoutName.MEGATRON), sp
         if by_option["layout"] and not by_option["sp"]:
             return layout, split
-        raise UsageError(
-            f"layout {layout} and sp {str(sp).lower()} contradict each other",
-            where="parallelism.layout, parallelism.sp",
-            hint="give one of them: --layout megatron-sp is --sp",
+        self.problems.append(
+            UsageError(
+                f"layout {layout} and sp {str(sp).lower()} contradict each other",
+                where="parallelism.layout, parallelism.sp",
+                hint="give one of them: --layout megatron-sp is --sp",
+            )
         )
+        return layout, split
 
 
 def _origin(where: str, key: str, told: Node | None) -> str:

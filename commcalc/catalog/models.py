@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from commcalc.catalog.document import Section
-from commcalc.catalog.fields import Field, Read, flag, one_of, read_section, text, whole
+from commcalc.catalog.fields import Field, Read, flag, one_of, read_section, text, tokens, whole, whole_or_zero
+from commcalc.document import Section
 from commcalc.errors import SpecError
 from commcalc.transformer.spec import Model, Norm, NormPlacement, Positions, QkNorm
 
@@ -18,7 +18,7 @@ FIELDS = {
     "head_dim": Field(whole, like="128"),
     "intermediate_size": Field(whole, like="28672"),
     "vocab_size": Field(whole, like="128256"),
-    "max_position_embeddings": Field(whole, like="8192"),
+    "max_position_embeddings": Field(tokens, like="8192 or 8K"),
     "gated_mlp": Field(flag, like="true"),
     "norm": one_of(Norm),
     "norm_placement": one_of(NormPlacement),
@@ -32,19 +32,58 @@ FIELDS = {
     "parallel_block": Field(flag, like="false"),
     "parallel_norms": Field(whole, like="1"),
     "quantization_group_size": Field(whole, like="128"),
+    "embedding_norm": Field(flag, like="false"),
+    "extra_position_rows": Field(whole_or_zero, like="2"),
+    "num_experts": Field(whole_or_zero, like="8"),
+    "num_experts_per_tok": Field(whole_or_zero, like="2"),
+    "moe_intermediate_size": Field(whole_or_zero, like="14336"),
+    "moe_layers": Field(whole_or_zero, like="32"),
+    "shared_expert_intermediate_size": Field(whole_or_zero, like="2048"),
+    "shared_expert_gate": Field(flag, like="false"),
+    "router_bias": Field(flag, like="false"),
+    "router_scales": Field(flag, like="false"),
+    "expert_bias": Field(flag, like="false"),
+    "dense_mlp_beside_moe": Field(flag, like="false"),
+    "moe_branch_norms": Field(whole_or_zero, like="3"),
+    "q_lora_rank": Field(whole_or_zero, like="1536"),
+    "kv_lora_rank": Field(whole_or_zero, like="512"),
+    "qk_nope_head_dim": Field(whole_or_zero, like="128"),
+    "qk_rope_head_dim": Field(whole_or_zero, like="64"),
+    "v_head_dim": Field(whole_or_zero, like="128"),
+    "index_n_heads": Field(whole_or_zero, like="32"),
+    "index_head_dim": Field(whole_or_zero, like="128"),
+    "index_layers": Field(whole_or_zero, like="21"),
+    "linear_layers": Field(whole_or_zero, like="48"),
+    "linear_num_key_heads": Field(whole_or_zero, like="16"),
+    "linear_num_value_heads": Field(whole_or_zero, like="48"),
+    "linear_key_head_dim": Field(whole_or_zero, like="128"),
+    "linear_value_head_dim": Field(whole_or_zero, like="128"),
+    "linear_conv_kernel_dim": Field(whole_or_zero, like="4"),
+    "global_layers": Field(whole_or_zero, like="10"),
+    "global_num_key_value_heads": Field(whole_or_zero, like="4"),
+    "global_head_dim": Field(whole_or_zero, like="512"),
+    "global_keys_are_values": Field(flag, like="false"),
+    "attention_output_gate": Field(flag, like="false"),
+    "attention_sinks": Field(flag, like="false"),
 }
 # Keys of a file that say something about it and are no part of the architecture.
-ABOUT = ("aliases", "sources", "notes", "hf_repo")
+ABOUT = ("aliases", "family", "confidence", "sources", "notes", "hf_repo")
+
+
+def is_config(section: Section) -> bool:
+    """Whether a mapping is a Hugging Face ``config.json``; the reader of those is loaded only for one."""
+    return bool({"model_type", "architectures", "text_config", "thinker_config"} & section.entries.keys())
 
 
 def read_model(section: Section, path: str = "model") -> tuple[Model, Read]:
-    """The model of a mapping; what it does not give and nothing needs stays None."""
-    if "model_type" in section.entries or "architectures" in section.entries:
-        raise SpecError(
-            "a Hugging Face config.json is not read yet",
-            where=section.where,
-            hint="write the fields as a YAML file: hidden_size, num_hidden_layers, num_attention_heads, ...",
-        )
+    """The model of a mapping, ours or a ``config.json``; what it does not give and nothing needs stays None."""
+    if is_config(section):
+        from commcalc.ingest.hf_config import read_config
+
+        name = section.entries.get("name")
+        section = read_config(section)
+        if name is not None:
+            section.entries["name"] = name
     own = {key: node for key, node in section.entries.items() if key not in ABOUT}
     read = read_section(Section(section.where, own, section.keys), FIELDS, path)
     values: dict[str, Any] = read.values
@@ -84,6 +123,11 @@ def _derived(model: Model, read: Read, section: Section, path: str) -> Model:
     if model.parallel_block and model.norm_placement is not NormPlacement.PRE:
         message = f"a parallel block has no {model.norm_placement} norms"
         read.problems.append(SpecError(message, where=f"{path}.norm_placement", hint="norm_placement: pre"))
+    if model.parallel_norms == 2 and not model.parallel_block:
+        where = f"{path}.parallel_norms"
+        read.problems.append(
+            SpecError("parallel_norms 2 without parallel_block", where=where, hint="parallel_block: true")
+        )
     if model.parallel_norms not in (1, 2):
         read.problems.append(
             SpecError(f"parallel_norms {model.parallel_norms} is neither 1 nor 2", where=f"{path}.parallel_norms")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
-from commcalc.catalog.document import Section, parse_document, read_text
+from commcalc.document import Section, parse_document, read_text
 from commcalc.errors import SpecError, UnknownName
 
 _HERE = Path(__file__).resolve().parent.parent
@@ -38,7 +39,7 @@ def load(kind: str, given: str) -> Section:
 
 def resolve(kind: str, given: str) -> str:
     """The name of the preset that ``given`` means."""
-    if re.fullmatch(r"[a-z0-9][a-z0-9.-]*", given) and (ROOT / _FOLDERS[kind] / f"{given}.yaml").is_file():
+    if re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", given) and os.path.isfile(ROOT / _FOLDERS[kind] / f"{given}.yaml"):
         return given
     known = {name: name for name in names(kind)}
     known |= {alias: name for name in known for alias in aliases(kind, name)}
@@ -64,7 +65,7 @@ def _folded(name: str) -> str:
 
 def _named(section: Section, name: str) -> Section:
     """The document, called ``name`` unless it says otherwise."""
-    from commcalc.catalog.document import Leaf
+    from commcalc.document import Leaf
 
     if "name" not in section.entries:
         section.entries = {"name": Leaf(name, name, section.where), **section.entries}

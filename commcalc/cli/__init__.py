@@ -24,24 +24,27 @@ def main() -> None:
 
 def run(args: Sequence[str]) -> int:
     """The exit status of a command line: 0 done, 1 a check failed, 2 wrong input, 3 no legal answer, 130 Ctrl-C."""
-    from commcalc.cli.output import CannotWrite, ClosedPipe, report_error, wants_json, write
+    from commcalc.cli.output import CannotWrite, ClosedPipe, report_error, style_of, write
     from commcalc.errors import CommcalcError
 
     try:
         try:
-            if list(args) in (["--version"], ["-V"]):
+            if args and all(arg in ("--version", "-V") for arg in args):
                 write(f"commcalc {__version__}\n")
                 return 0
             return _invoke(args)
         except CommcalcError as error:
-            report_error(error, wants_json(args) and not isinstance(error, CannotWrite))
+            if isinstance(error, CannotWrite):
+                report_error(error)
+            else:
+                report_error(error, style_of(args))
             return error.status
     except ClosedPipe:
         return 0
     except KeyboardInterrupt:
         return INTERRUPTED
     except CannotWrite as error:  # while an error was told as JSON
-        report_error(error, as_json=False)
+        report_error(error)
         return error.status
 
 

@@ -24,19 +24,19 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
+EXAMPLES = """\b
+Examples:
+  eval "$(commcalc completions bash)"
+  commcalc completions fish > ~/.config/fish/completions/commcalc.fish
+"""
+
 FILES = {Shell.BASH: "commcalc.bash", Shell.ZSH: "_commcalc", Shell.FISH: "commcalc.fish"}
 
 
 def completions(
     shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
 ) -> None:
-    r"""Print the completion script of a shell.
-
-    \b
-    Examples:
-      eval "$(commcalc completions bash)"
-      commcalc completions fish > ~/.config/fish/completions/commcalc.fish
-    """
+    """Print the completion script of a shell."""
     if shell not in Shell.__members__.values():
         raise UnknownName("shell", shell, [*Shell], where="SHELL")
     path = ROOT / FILES[Shell(shell)]
@@ -44,3 +44,6 @@ def completions(
         write(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SpecError("the completion scripts are not installed", where=path.name) from None
+
+
+completions.__doc__ = f"{completions.__doc__}\n\n{EXAMPLES}"

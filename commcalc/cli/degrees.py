@@ -10,11 +10,22 @@ import typer
 from commcalc.catalog.job import resolve_job
 from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, say, warn, width_of_terminal, write
-from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError
+from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, SpecError, UsageError, raise_all
 from commcalc.ranges import parse_range
 from commcalc.report.degrees import degrees_document, degrees_tables, examine
 from commcalc.transformer.limits import largest_degree, limits
 
+# What of a job a question of degrees depends on, besides the model.
+ASKED = (
+    "parallelism.sp",
+    "parallelism.layout",
+    "parallelism.framework",
+    "parallelism.kv",
+    "parallelism.vocab_padding",
+    "workload.sequence_length",
+    "workload.phase",
+)
+MOST_TOLD = 8
 EXAMPLES = """\b
 Examples:
   commcalc degrees --model llama-3-70b
@@ -47,15 +58,24 @@ def degrees(
     The exit status is 3 where none of the degrees asked for is legal.
     """
     style = o.format_from(ctx.params)
-    job = resolve_job(o.request_from(ctx.params))
+    request = o.request_from(ctx.params)
+    foreign = [one for one in request.assignments if one.path.partition(".")[0] != "model" and one.path not in ASKED]
+    raise_all([UsageError(f"degrees does not ask for {one.path}", where=one.origin) for one in foreign])
+    job = resolve_job(request)
     rules = limits(job.model, job.parallel, job.work)
+    if not rules:
+        raise SpecError(
+            "the model gives nothing that a degree must divide",
+            where="--model",
+            hint="give num_attention_heads, num_key_value_heads, intermediate_size or vocab_size",
+        )
     try:
         asked = list(range(1, largest_degree(rules) + 1)) if tp_list is None else parse_range(tp_list)
     except CommcalcError as problem:
         problem.where = f"--tp {(tp_list or '')[:60]}"
         raise
     found = [examine(tp, job.model, rules, job.parallel) for tp in asked]
-    if tp_list is None:
+    if tp_list is None and any(degree.legal for degree in found):
         found = [degree for degree in found if degree.legal]
     from commcalc.report import json as as_json
 
@@ -77,10 +97,13 @@ def degrees(
     warn(job.warnings)
     write(text)
     if not any(degree.legal for degree in found):
-        for degree in found[:8]:
+        for degree in found[:MOST_TOLD]:
             say(f"error: tp {degree.tp} is not legal for {job.model.name}: {'; '.join(degree.reasons)}")
+            say(f"  at --tp {tp_list or 'all'}")
             for hint in dict.fromkeys(degree.hints):
                 say(f"hint: {hint}")
+        if len(found) > MOST_TOLD:
+            say(f"error: nor are {len(found) - MOST_TOLD} more")
         raise typer.Exit(NO_LEGAL_ANSWER)
 
 

@@ -12,6 +12,7 @@ from commcalc.accounting.pricing import PricedLedger, price_ledger
 from commcalc.catalog.job import Job, resolve_job
 from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, warn, width_of_terminal, write
+from commcalc.errors import UsageError
 
 EXAMPLES = """\b
 Examples:
@@ -69,6 +70,8 @@ def ledger(
 ) -> None:
     """What one layer, one pipeline stage and one step move, and how long it takes."""
     style = o.format_from(ctx.params)
+    if style in (Format.CSV, Format.JSONL):
+        _one_table(style, explain=explain, tensors=tensors, ranks=ranks)
     found = resolve_job(o.request_from(ctx.params))
     book = build(found.model, found.parallel, found.work, found.convention)
     network = found.hardware.network if found.hardware else None
@@ -80,6 +83,16 @@ def ledger(
 
 
 ledger.__doc__ = f"{ledger.__doc__}\n\n{EXAMPLES}"
+
+
+def _one_table(style: Format, *, explain: bool, tensors: bool, ranks: bool) -> None:
+    """Csv and jsonl hold one kind of record."""
+    if explain:
+        raise UsageError(
+            f"--explain has no place in {style}", where=f"--format {style}", hint="table, markdown or json"
+        )
+    if tensors and ranks:
+        raise UsageError("--tensors and --ranks are two tables", where=f"--format {style}", hint="ask for one of them")
 
 
 def _with_notes(priced: PricedLedger, job: Job) -> PricedLedger:

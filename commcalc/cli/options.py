@@ -122,7 +122,7 @@ def request_from(params: Mapping[str, Any]) -> Request:
 
 
 def _stdin() -> str:
-    from commcalc.catalog.document import MAX_BYTES, decode
+    from commcalc.document import MAX_BYTES, decode
 
     if sys.stdin is None or sys.stdin.closed:
         raise SpecError("there is no standard input", where="-")
@@ -130,7 +130,11 @@ def _stdin() -> str:
         from commcalc.cli.output import say
 
         say("reading the job from the terminal; end it with Ctrl-D")
-    return decode(sys.stdin.buffer.read(MAX_BYTES + 1), "stdin")
+    try:
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    except OSError as problem:
+        raise SpecError(f"cannot be read: {(problem.strerror or str(problem)).lower()}", where="stdin") from None
+    return decode(data or b"", "stdin")  # a pipe that does not block may have nothing
 
 
 def format_from(params: Mapping[str, Any]) -> Format:

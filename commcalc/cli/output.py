@@ -33,17 +33,27 @@ class CannotWrite(SpecError):
 
 def write(text: str) -> None:
     """Data to stdout, as UTF-8 in any locale. A closed pipe is `ClosedPipe`, a full disk `CannotWrite`."""
+    data = memoryview(text.encode("utf-8", "backslashreplace"))
     try:
+        if sys.stdout is None:
+            raise OSError("stdout is closed")
         sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        os.set_blocking(sys.stdout.fileno(), True)
+        while data:  # an unbuffered stream may take a part only
+            data = data[sys.stdout.buffer.write(data) or 0 :]
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # Python flushes once more at exit; give it somewhere to flush to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _give_up_stdout()
         raise ClosedPipe from None
     except OSError as problem:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _give_up_stdout()
         raise CannotWrite(problem) from None
+
+
+def _give_up_stdout() -> None:
+    """Python flushes once more at exit; give it somewhere to flush to."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def say(text: str) -> None:
@@ -61,28 +71,31 @@ def warn(warnings: Sequence[tuple[str, str]]) -> None:
         say(f"warning: {message} [{code}]")
 
 
-def report_error(error: CommcalcError, as_json: bool) -> None:
+def report_error(error: CommcalcError, style: Format = Format.TABLE) -> None:
     """The error on stderr, or as a document on stdout where JSON was asked for."""
-    if as_json:
-        from commcalc.report.json import error_document, render_json
+    if style in (Format.JSON, Format.JSONL):
+        from commcalc.report.json import error_document, render_json, render_jsonl
 
-        write(render_json(error_document(error)))
+        document = error_document(error)
+        write(render_json(document) if style is Format.JSON else render_jsonl([document]))
     else:
         say(error.text())
 
 
-def wants_json(args: Sequence[str]) -> bool:
-    """Whether a command line asks for JSON, known before it is parsed."""
-    pairs = zip(args, [*args[1:], ""], strict=True)
-    return any(
-        a in ("--json", "--format=json", "--format=jsonl") or (a == "--format" and b in ("json", "jsonl"))
-        for a, b in pairs
-    )
+def style_of(args: Sequence[str]) -> Format:
+    """The format that a command line asks for, known before it is parsed."""
+    for given, after in zip(args, [*args[1:], ""], strict=True):
+        if given == "--json":
+            return Format.JSON
+        name = after if given == "--format" else given.removeprefix("--format=")
+        if given.startswith("--format") and name in Format.__members__.values():
+            return Format(name)
+    return Format.TABLE
 
 
 def is_terminal() -> bool:
     """Whether a person reads stdout."""
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def width_of_terminal(environ: Mapping[str, str]) -> int | None:
@@ -90,7 +103,7 @@ def width_of_terminal(environ: Mapping[str, str]) -> int | None:
     if not is_terminal():
         return None
     columns = environ.get("COLUMNS", "")
-    if columns.isdigit() and 0 < int(columns) < 10_000:
+    if columns.isascii() and columns.isdigit() and 0 < int(columns) < 10_000:
         return int(columns)
     try:
         return os.get_terminal_size(1).columns or None

@@ -46,10 +46,12 @@ def price(
     algorithm: Algorithm = Algorithm.AUTO,
     convention: Convention = Convention.EXACT,
 ) -> Priced:
-    """Time of one call; with ``auto`` the fastest that the levels offer (the ring where two are equal).
+    """Time of one call.
 
-    ``ring`` across levels is one flat ring of several channels (`flat_ring`); ``in-network`` falls back to the ring
-    for kinds that no switch sums. `UsageError` where no level of the group sums at all.
+    With ``auto`` a group on one level takes the fastest that the level offers (the ring where two are equal), and a
+    group across levels is hierarchical. ``ring`` across levels is one flat ring of several channels (`flat_ring`).
+    ``in-network`` falls back to the ring for kinds that no switch sums; `UsageError` where the level that joins the
+    group does not sum at all.
     """
     outer = network.levels[placement.outermost]
     if placement.uneven or (len(placement.parts) > 1 and algorithm is Algorithm.RING):

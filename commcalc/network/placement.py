@@ -9,7 +9,7 @@ from typing import NamedTuple
 from commcalc.errors import IllegalDegree, UsageError
 from commcalc.network.link import Network
 
-MOST_UNEVEN = 65_536
+MOST_LAID_OUT = 2_000_000
 
 
 class Placement(NamedTuple):
@@ -75,11 +75,12 @@ def _spread(size: int, stride: int, devices: int | None, blocks: int | None) -> 
         return _Spread(1, size, size)
     if span % devices == 0 and devices % stride == 0:
         return _Spread(span // devices, devices // stride, devices // stride)
-    if size > MOST_UNEVEN:
-        raise UsageError(f"a group of {size} ranks that cuts domains of {devices} devices is too large to place")
     period = devices // gcd(span, devices)  # after so many groups they lie in the domains as the first did
+    tried = period if blocks is None else min(blocks, period)
+    if tried * span > MOST_LAID_OUT:
+        raise UsageError(f"groups of {size} ranks that cut domains of {devices} devices are too many to lay out")
     worst = _Spread(1, size, size)
-    for block in range(period if blocks is None else min(blocks, period)):
+    for block in range(tried):
         for offset in range(stride):
             start = block * span + offset
             members = Counter((start + i * stride) // devices for i in range(size)).values()

@@ -51,14 +51,14 @@ def examine(tp: int, model: Model, rules: Sequence[Limit], parallel: Parallelism
     else:
         rows = 0 if model.vocab_size is None else padded_vocab(model.vocab_size, tp, parallel.vocab_padding)
     padding = {rule.key: rule.padded(tp) for rule in broken if rule.name != "sequence"}
-    legal = listed(legal_degrees(rules, max(largest_degree(rules), tp))) if broken else ""
+    legal = listed(legal_degrees(rules)) if broken else ""
     hints = tuple(way_out(rule, model, tp, legal) for rule in broken)
     return Degree(tp, not broken, tuple(rule.reason(tp) for rule in broken), shared, rows, padding, hints)
 
 
 def degrees_document(model: Model, rules: Sequence[Limit], degrees: Sequence[Degree]) -> dict[str, object]:
     """The document of ``commcalc degrees --json``."""
-    bound = max([largest_degree(rules), *(degree.tp for degree in degrees)])
+    bound = largest_degree(rules)
     return {
         "schema": SCHEMA,
         "version": __version__,
@@ -73,9 +73,9 @@ def degrees_document(model: Model, rules: Sequence[Limit], degrees: Sequence[Deg
 
 def degrees_tables(model: Model, rules: Sequence[Limit], degrees: Sequence[Degree]) -> list[Table]:
     """The rules with what they allow, then each degree asked for."""
-    bound = max([largest_degree(rules), *(degree.tp for degree in degrees)])
+    bound = largest_degree(rules)
     by_rule = tuple((rule.name, str(rule.value), listed(rule.legal(bound), 12)) for rule in rules)
-    by_rule += (("all", "", listed(legal_degrees(rules, bound), 12) or "none"),)
+    by_rule += (("all", "", listed(legal_degrees(rules, bound), 12)),)
     asked = tuple(
         (
             str(degree.tp),

@@ -77,7 +77,7 @@ def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
         }
     parallel = _values(ledger.parallel) | {"order": "-".join(ledger.parallel.order), "framework": job.framework}
     return {
-        "model": _values(ledger.model),
+        "model": ledger.model.described(),
         "hardware": hardware,
         "parallelism": parallel,
         "workload": _values(ledger.work) | {"microbatches": ledger.microbatches},

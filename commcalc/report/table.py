@@ -7,6 +7,7 @@ the first column again. In a pipe a table is as wide as it must be. The text is 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -123,6 +124,13 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def _cell(value: object) -> object:
+    """A value in one cell: lists and mappings as JSON, truth as JSON writes it, nothing for null."""
+    if value is None or (isinstance(value, (int, float, str)) and not isinstance(value, bool)):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
 def render_csv(records: Sequence[dict[str, object]]) -> str:
     """Flat records as CSV with one header line; columns in the order of the first record."""
     import csv
@@ -131,5 +139,5 @@ def render_csv(records: Sequence[dict[str, object]]) -> str:
     if records:
         writer = csv.DictWriter(file, fieldnames=list(records[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(records)
+        writer.writerows({key: _cell(value) for key, value in record.items()} for record in records)
     return file.getvalue()

@@ -57,12 +57,13 @@ def _fused_qkv(b: Builder, model: Model, layout: Layout, x: str) -> dict[str, st
 
 def _qk_norm(b: Builder, model: Model, layout: Layout, name: str, x: str) -> str:
     low, dims = name.lower(), _HEADS[name]
-    own = dims[1:] if model.qk_norm is QkNorm.PER_HEAD else dims[2:]
+    own = dims[2:] if model.qk_norm is QkNorm.HEAD_DIM else dims[1:]
+    over = dims[1:] if model.qk_norm is QkNorm.FULL_WIDTH else dims[2:]
     weights = [b.weight(f"g{low}", layout.weight(*own))]
     if model.norm is Norm.LAYERNORM:
         weights.append(b.weight(f"b{low}_norm", layout.weight(*own)))
     function = "rmsnorm" if model.norm is Norm.RMSNORM else "layernorm"
     return b.op(
         Rule.NORM, f"{low}_norm", (x,), f"{name}n", dims,
-        weights=tuple(weights), over=("H",), function=function, partial_gradient=True,
+        weights=tuple(weights), over=over, function=function, partial_gradient=True,
     )  # fmt: skip

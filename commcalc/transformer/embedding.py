@@ -22,9 +22,11 @@ def embedding_program(model: Model, layout: Layout) -> Program:
     b.weight("E", layout.weight("V", "D"))
     learned = model.position_embedding is Positions.LEARNED
     b.op(
-        Rule.LOOKUP, "embedding", ("tokens",), "words" if learned else "X", ("T", "D"),
+        Rule.LOOKUP, "embedding", ("tokens",), "words" if learned or model.embedding_norm else "X", ("T", "D"),
         weights=("E",), over=("V",), kept=None if learned else stream,
     )  # fmt: skip
+    if model.embedding_norm:
+        norm(b, model, layout, "embedding", "words", "X")
     if learned:
         b.weight("Wpos", layout.weight("P", "D"))
         b.op(Rule.BIAS, "positions", ("words",), "X", ("T", "D"), weights=("Wpos",), kept=stream, label="embedding")

@@ -10,6 +10,9 @@ from commcalc.transformer.layout import KvPolicy, splits
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Parallelism, Workload, padded_vocab, splittable_vocab
 
+# Degrees beyond this are answered, but no list of legal ones goes further.
+LISTED = 4096
+
 
 class Limit(NamedTuple):
     """One dimension that TP splits: ``value`` things (heads, columns, tokens) over the ranks.
@@ -25,9 +28,13 @@ class Limit(NamedTuple):
     group: int = 1
     kv: KvPolicy | None = None
     vocab: Parallelism | None = None
+    # The rule holds only for more ranks than these.
+    above: int = 0
 
     def allows(self, tp: int) -> bool:
         """Whether this dimension can be split (or shared) by ``tp`` ranks."""
+        if tp <= self.above:
+            return True
         if self.vocab is not None:
             return padded_vocab(self.value, tp, self.vocab.vocab_padding) % tp == 0
         if self.kv is not None and tp > self.value:
@@ -83,6 +90,14 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
                 value=model.num_key_value_heads, kv=parallel.kv,
             )
         )  # fmt: skip
+    width = model.dims.get("QKV")
+    if "K" in weights and parallel.kv is KvPolicy.GATHER and width is not None:
+        found.append(
+            Limit(
+                name="qkv", key="num_attention_heads", noun="QKV columns", value=width,
+                above=model.num_key_value_heads or 0,
+            )
+        )  # fmt: skip
     if "F" in weights and model.intermediate_size is not None:
         found.append(
             Limit(
@@ -102,17 +117,17 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
 
 
 def largest_degree(rules: Sequence[Limit]) -> int:
-    """The largest degree worth listing: no rank without a head, or else without a column."""
+    """The largest degree worth listing: no rank without a head, or else without a column, and at most `LISTED`."""
     values = {rule.name: rule.value for rule in rules}
     for name in ("heads", "kv_heads", "ffn"):
         if name in values:
-            return values[name] if name != "ffn" else min(values[name], 1024)
+            return min(values[name], LISTED)
     return 64
 
 
 def legal_degrees(rules: Sequence[Limit], up_to: int | None = None) -> list[int]:
     """The degrees that every rule allows, up to ``up_to`` or the largest worth listing."""
-    bound = largest_degree(rules) if up_to is None else up_to
+    bound = largest_degree(rules) if up_to is None else min(up_to, LISTED)
     return [tp for tp in range(1, bound + 1) if all(rule.allows(tp) for rule in rules)]
 
 
@@ -123,7 +138,7 @@ def violations(model: Model, parallel: Parallelism, work: Workload) -> list[Comm
     broken = [rule for rule in rules if not rule.allows(tp)]
     if not broken:
         return []
-    bound = max(largest_degree(rules), tp)
+    bound = largest_degree(rules)
     legal = listed(legal_degrees(rules, bound))
     found: list[CommcalcError] = []
     for rule in broken:
@@ -144,7 +159,7 @@ def listed(degrees: Sequence[int], most: int = 24) -> str:
     >>> listed([1, 2, 4])
     '1, 2, 4'
     """
-    shown = ", ".join(str(degree) for degree in degrees[:most])
+    shown = ", ".join(str(degree) for degree in degrees[:most]) or "none"
     return shown + (f", ... {len(degrees) - most} more up to {degrees[-1]}" if len(degrees) > most else "")
 
 

@@ -38,11 +38,15 @@ class NormPlacement(StrEnum):
 
 
 class QkNorm(StrEnum):
-    """Norms of queries and keys: none, one weight of head_dim for all heads, or a weight for each head."""
+    """Norms of queries and keys.
+
+    None, one weight of head_dim for all heads, a weight for each head, or one norm over all heads together.
+    """
 
     NONE = "none"
     HEAD_DIM = "head_dim"
     PER_HEAD = "per_head"
+    FULL_WIDTH = "full_width"
 
 
 class Positions(StrEnum):
@@ -55,7 +59,10 @@ class Positions(StrEnum):
 
 
 class Model(NamedTuple):
-    """A dense decoder. A size that is None was not given; whoever needs it asks for it by name (`Model.need`)."""
+    """A decoder. A size that is None was not given; whoever needs it asks for it by name (`Model.need`).
+
+    The fields from ``num_experts`` on describe what is read and counted, but not priced yet (`unpriced`).
+    """
 
     name: str = "model"
     hidden_size: int | None = None
@@ -79,6 +86,42 @@ class Model(NamedTuple):
     parallel_block: bool = False
     parallel_norms: int = 1
     quantization_group_size: int = 1
+    embedding_norm: bool = False
+    extra_position_rows: int = 0
+    # Mixture of experts: every token goes to some of the experts of a layer.
+    num_experts: int = 0
+    num_experts_per_tok: int = 0
+    moe_intermediate_size: int = 0
+    moe_layers: int = 0
+    shared_expert_intermediate_size: int = 0
+    shared_expert_gate: bool = False
+    router_bias: bool = False
+    router_scales: bool = False
+    expert_bias: bool = False
+    dense_mlp_beside_moe: bool = False
+    moe_branch_norms: int = 0
+    # Multi-head latent attention, and its sparse indexer.
+    q_lora_rank: int = 0
+    kv_lora_rank: int = 0
+    qk_nope_head_dim: int = 0
+    qk_rope_head_dim: int = 0
+    v_head_dim: int = 0
+    index_n_heads: int = 0
+    index_head_dim: int = 0
+    index_layers: int = 0
+    # Layers of linear attention, and layers whose heads differ from the others'.
+    linear_layers: int = 0
+    linear_num_key_heads: int = 0
+    linear_num_value_heads: int = 0
+    linear_key_head_dim: int = 0
+    linear_value_head_dim: int = 0
+    linear_conv_kernel_dim: int = 0
+    global_layers: int = 0
+    global_num_key_value_heads: int = 0
+    global_head_dim: int = 0
+    global_keys_are_values: bool = False
+    attention_output_gate: bool = False
+    attention_sinks: bool = False
 
     def need(self, key: str, purpose: str) -> int:
         """The size ``key``; `SpecError` naming it and what it is needed for where it was not given."""
@@ -91,6 +134,24 @@ class Model(NamedTuple):
             )
         return int(value)
 
+    def described(self) -> dict[str, object]:
+        """Every field by name; those of parts that this model has not (experts, latents, ...) are left out."""
+        first = list(self._fields).index("embedding_norm")
+        return {key: value for at, (key, value) in enumerate(self._asdict().items()) if at < first or value}
+
+    def unpriced(self) -> list[str]:
+        """The parts of this architecture that no program here derives yet, each in words."""
+        parts = {
+            f"mixture of experts ({self.num_experts} experts in {self.moe_layers} layers)": self.num_experts,
+            f"latent attention (kv_lora_rank {self.kv_lora_rank})": self.kv_lora_rank,
+            f"linear attention ({self.linear_layers} layers)": self.linear_layers,
+            f"layers with other heads ({self.global_layers} global layers)": self.global_layers,
+            "query and key norms over all heads together": self.qk_norm is QkNorm.FULL_WIDTH,
+            "a gate on the attention output": self.attention_output_gate,
+            "attention sinks": self.attention_sinks,
+        }
+        return [part for part, there in parts.items() if there]
+
     @property
     def dims(self) -> dict[str, int]:
         """The named dimensions of the programs, as far as the model gives them; V is not yet padded."""
@@ -101,7 +162,7 @@ class Model(NamedTuple):
             "H": self.head_dim,
             "F": self.intermediate_size,
             "V": self.vocab_size,
-            "P": self.max_position_embeddings,
+            "P": self.max_position_embeddings and self.max_position_embeddings + self.extra_position_rows,
         }
         sizes = {dim: size for dim, size in found.items() if size is not None}
         if {"N", "K", "H"} <= sizes.keys():

@@ -120,7 +120,7 @@ class Workload(NamedTuple):
                 f"global batch {self.global_batch_size} does not split into micro-batches of {self.micro_batch_size} "
                 f"on {dp} data-parallel ranks: {self.global_batch_size} mod {share} = {self.global_batch_size % share}",
                 where="workload.global_batch_size (--global-batch)",
-                hint=f"the nearest that does: {max(1, self.global_batch_size // share) * share}",
+                hint=f"the nearest that does: {max(1, round(self.global_batch_size / share)) * share}",
             )
         ]
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import pytest
 
 from commcalc.accounting.ledger import build
-from commcalc.catalog.document import Leaf, Section
 from commcalc.catalog.hardware import read_hardware
 from commcalc.catalog.job import Request, resolve_job
-from commcalc.catalog.models import FIELDS, read_model
+from commcalc.catalog.models import ABOUT, FIELDS, read_model
 from commcalc.catalog.presets import aliases, load, names, resolve
+from commcalc.document import Leaf, Section
 from commcalc.errors import CommcalcError, SpecError, UnknownName
+
+# What every model file says, whatever its family.
+GIVEN = {
+    "name", "family", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "intermediate_size", "vocab_size", "gated_mlp", "norm", "attention_bias", "attention_output_bias", "mlp_bias",
+    "position_embedding", "tie_word_embeddings", "parallel_block", "confidence", "sources",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", names("model"))
@@ -19,8 +26,8 @@ def test_model_gives_every_field_with_a_source(name: str) -> None:
     model, read = read_model(section)
     assert read.problems == []
     assert model.name == name
-    defaulted = {"norm_placement", "qk_norm", "lm_head_bias", "parallel_norms", "quantization_group_size"}
-    assert set(FIELDS) - set(section.entries) <= defaulted
+    assert set(section.entries) >= GIVEN
+    assert set(section.entries) - {*ABOUT} <= set(FIELDS)
     sources = section.entries["sources"]
     assert isinstance(sources, Section)
     assert isinstance(sources.entries["*"], Leaf)

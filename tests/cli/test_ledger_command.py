@@ -275,7 +275,7 @@ def test_what_a_sparse_model_was_taken_for_is_said() -> None:
     said = "\n".join(document["assumptions"])
     assert "the model does not say, so taken as in Llama: gated_mlp true, norm rmsnorm" in said
     assert "not given, so not checked for divisibility: heads, kv_heads, ffn" in said
-    assert "vocab_size is not given: embedding, head and loss are left out" in said
+    assert "vocab_size is not given: embedding, final norm, head and loss are left out" in said
 
 
 def test_row_parallel_biases_are_noted() -> None:

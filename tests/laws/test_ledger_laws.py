@@ -15,6 +15,7 @@ from conftest import ask, fields, rows
 def questions(draw: st.DrawFn) -> dict[str, object]:
     """Sizes that any drawn degree divides, and every choice of an architecture."""
     tp = draw(st.sampled_from([2, 3, 4, 8]))
+    parallel = draw(st.booleans())
     heads = tp * draw(st.integers(1, 3))
     model = fields(
         hidden_size=draw(st.integers(1, 40)),
@@ -26,7 +27,7 @@ def questions(draw: st.DrawFn) -> dict[str, object]:
         vocab_size=draw(st.integers(1, 500)),
         gated_mlp=draw(st.booleans()),
         norm=draw(st.sampled_from(["rmsnorm", "layernorm", "layernorm_no_bias"])),
-        norm_placement=draw(st.sampled_from(["pre", "sandwich", "post"])),
+        norm_placement="pre" if parallel else draw(st.sampled_from(["pre", "sandwich", "post"])),
         qk_norm=draw(st.sampled_from(["none", "head_dim", "per_head"])),
         attention_bias=draw(st.booleans()),
         attention_output_bias=draw(st.booleans()),
@@ -34,8 +35,9 @@ def questions(draw: st.DrawFn) -> dict[str, object]:
         lm_head_bias=draw(st.booleans()),
         position_embedding=draw(st.sampled_from(["rope", "learned", "alibi", "none"])),
         tie_word_embeddings=draw(st.booleans()),
-        parallel_block=draw(st.booleans()),
-        parallel_norms=draw(st.sampled_from([1, 2])),
+        parallel_block=parallel,
+        parallel_norms=draw(st.sampled_from([1, 2])) if parallel else 1,
+        embedding_norm=draw(st.booleans()),
     )
     return {
         "model": model,

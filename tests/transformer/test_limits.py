@@ -25,7 +25,9 @@ MEGATRON = {
     "yi-34b": ((56, 8, 20480, 64000), (2, 4, 8)),
     "llama2-13b": ((40, 40, 13824, 32000), (2, 4, 8)),
     "gemma3-1b": ((4, 1, 6912, 262144), (2, 4)),
-    "palm-540b": ((48, 1, 73728, 256000), (2, 3, 4, 6, 8, 12, 16)),
+    # 48 query heads and one KV head are (48 + 2) * head_dim columns of QKV, which 3, 6 and 12 do not divide: with fewer
+    # KV heads than ranks the fused weight is split evenly (core/transformer/attention.py, ColumnParallelLinear).
+    "palm-540b": ((48, 1, 73728, 256000), (2, 4, 8, 16)),
 }
 # vLLM 0.33.0 replicates KV heads and pads the vocabulary to 64, which must then divide.
 VLLM = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commcalc.catalog.document import Items, Leaf, Section, parse_document, scalar
+from commcalc.document import Items, Leaf, Section, parse_document, scalar
 from commcalc.errors import CommcalcError
 
 

@@ -17,8 +17,8 @@ MAX_BYTES = 2**20
 MAX_DEPTH = 32
 MAX_NODES = 20_000
 
-_INT = re.compile(r"[+-]?(0|[1-9][0-9_]*)$")
-_FLOAT = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+_INT = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)$")
+_FLOAT = re.compile(r"[+-]?([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$")
 _SPECIAL = {"": None, "~": None, "null": None, "Null": None, "NULL": None,
             "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}  # fmt: skip
 
@@ -83,6 +83,10 @@ def parse_document(text: str, name: str) -> Section:
     """The mapping that a YAML (or JSON) document holds; `SpecError` names line and column of what is wrong."""
     import yaml
 
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of a command line that are no UTF-8
+        raise SpecError("not UTF-8 text", where=name) from None
     try:
         return _Reader(name).read(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.MarkedYAMLError as problem:
@@ -159,7 +163,9 @@ class _Reader:
         if not isinstance(node, Leaf) and any(node is outer for outer in self.open):
             raise SpecError(f"the alias *{anchor} stands inside what it names", where=where)
         self.nodes += _count(node, MAX_NODES)
-        return node
+        if self.nodes > MAX_NODES:
+            raise SpecError(f"more than {MAX_NODES} values", where=where)
+        return _copy(node)
 
     def attach(self, node: Node) -> None:
         if not self.open:
@@ -194,6 +200,17 @@ class _Reader:
     def place(self, event: object) -> str:
         mark = event.start_mark  # type: ignore[attr-defined]
         return f"{self.name}:{mark.line + 1}:{mark.column + 1}"
+
+
+def _copy(node: Node) -> Node:
+    """The same values anew, so that a change of one does not change the other; depth is bounded by the reader."""
+    if isinstance(node, Section):
+        return Section(node.where, {key: _copy(value) for key, value in node.entries.items()}, dict(node.keys))
+    if isinstance(node, Items):
+        found = Items(node.where)
+        found.items = [_copy(item) for item in node.items]
+        return found
+    return node
 
 
 def _count(node: Node, most: int) -> int:

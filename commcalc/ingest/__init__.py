@@ -1,0 +1,1 @@
+"""Foreign files: what other programs write, turned into what commcalc reads."""
