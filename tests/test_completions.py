@@ -28,7 +28,7 @@ def test_an_unknown_shell_is_refused() -> None:
     [
         (["commcalc", "led"], {"ledger"}),
         (["commcalc", "ledger", "--model", "llama-3-"], {"llama-3-70b", "llama-3-8b"}),
-        (["commcalc", "ledger", "--hardware", "h1"], {"h100-sxm"}),
+        (["commcalc", "ledger", "--hardware", "h1"], {"h100-pcie", "h100-sxm"}),
         (["commcalc", "ledger", "--phase", ""], {"train", "prefill", "decode"}),
         (["commcalc", "ledger", "--rec"], {"--recompute"}),
         (["commcalc", "ledger", "gpt3"], {"gpt3-175b-a100"}),

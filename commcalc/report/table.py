@@ -72,37 +72,37 @@ def _dealt(table: Table, width: int | None) -> list[Table]:
 
 
 def _drawn(table: Table, terminal: Terminal) -> str:
-    from rich.box import Box
+    lines = _lines(table)
+    if not terminal.colour:
+        return "".join(f"{line}\n" for line, _ in lines)
     from rich.console import Console
-    from rich.table import Table as RichTable
     from rich.text import Text
 
-    head_rule = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-    widths = _widths(table)
-    natural = sum(widths) + _GAP * (len(widths) - 1)
-    drawn = RichTable(box=head_rule, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold")
-    for column, least in zip(table.columns, widths, strict=True):
-        drawn.add_column(
-            Text(column.title),
-            justify="right" if column.number else "left",
-            no_wrap=column.number,
-            min_width=least if column.number else None,
-            overflow="fold",
-        )
-    for row in table.rows:
-        style = "bold" if len(row) == 1 else None
-        drawn.add_row(*(Text(cell) for cell in row), style=style)
-    headings = [len(row[0]) for row in table.rows if len(row) == 1]
-    needed = max([natural, *headings]) + _GAP * len(widths)
     file = io.StringIO()
     console = Console(
-        file=file, width=needed, height=100, markup=False, emoji=False, highlight=False,
-        force_terminal=terminal.colour, no_color=not terminal.colour,
-        color_system="standard" if terminal.colour else None, legacy_windows=False, _environ={},
+        file=file, force_terminal=True, color_system="standard", legacy_windows=False, markup=False, emoji=False,
+        highlight=False, _environ={},
     )  # fmt: skip
-    console.print(Text(table.title, style="bold"))
-    console.print(drawn)
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+    for line, bold in lines:
+        console.print(Text(line, style="bold" if bold else ""), soft_wrap=True)
+    return file.getvalue()
+
+
+def _lines(table: Table) -> list[tuple[str, bool]]:
+    """Every line of the table, and whether it is a title or heading."""
+    widths = _widths(table)
+    gap = " " * _GAP
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if column.number else cell.ljust(width)
+            for cell, width, column in zip(cells, widths, table.columns, strict=True)
+        )
+        return gap.join(padded).rstrip()
+
+    rule = "-" * (sum(widths) + _GAP * (len(widths) - 1))
+    head = [(table.title, True), (line([column.title for column in table.columns]), True), (rule, False)]
+    return head + [(row[0], True) if len(row) == 1 else (line(row), False) for row in table.rows]
 
 
 def render_markdown(tables: Sequence[Table]) -> str:
