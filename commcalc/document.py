@@ -6,6 +6,7 @@ PyYAML's event stream is turned into a `Section` of `Leaf` values without recurs
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -211,6 +212,15 @@ def _copy(node: Node) -> Node:
         found.items = [_copy(item) for item in node.items]
         return found
     return node
+
+
+def plain(node: Node) -> object:
+    """The value alone, without places; what is no finite number is text. Depth is bounded by the reader."""
+    if isinstance(node, Section):
+        return {key: plain(value) for key, value in node.entries.items()}
+    if isinstance(node, Items):
+        return [plain(item) for item in node.items]
+    return node.text if isinstance(node.value, float) and not math.isfinite(node.value) else node.value
 
 
 def _count(node: Node, most: int) -> int:

@@ -209,6 +209,19 @@ def parse_tokens(text: str) -> int:
     return _whole_number(text, number, _COUNT[unit])
 
 
+def parse_parameters(text: str) -> int:
+    """A number of parameters, in which ``7B`` is 7 * 10^9, as models are named.
+
+    >>> parse_parameters("7B"), parse_parameters("1.5 M")
+    (7000000000, 1500000)
+    """
+    number, unit = _split(text, "whole number", "7B")
+    powers = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
+    if unit.lower() not in powers:
+        raise UnitError(f"{text!r} is no number of parameters", hint="write it like 7B, 350M or 1T")
+    return _whole_number(text, number, 10 ** powers[unit.lower()])
+
+
 def _whole_number(text: str, number: str, times: int) -> int:
     if number.isdigit():
         value = int(number) * times
@@ -245,6 +258,18 @@ def format_binary(count: int) -> str:
         if count >= 2**power:
             return f"{count / 2**power:.4g} {unit}"
     return f"{count} B"
+
+
+def format_parameters(count: int) -> str:
+    """Parameters as models are named, four significant digits; the exact count stands elsewhere.
+
+    >>> format_parameters(70553706496), format_parameters(124439808)
+    ('70.55B', '124.4M')
+    """
+    for unit, power in (("T", 12), ("B", 9), ("M", 6), ("K", 3)):
+        if count >= 10**power:
+            return f"{count / 10**power:.4g}{unit}"
+    return str(count)
 
 
 def format_seconds(seconds: float) -> str:

@@ -1,12 +1,26 @@
 # fish completion for commcalc; generated, do not edit
+function __commcalc_own  # presets in the folders of COMMCALC_PRESETS
+    for root in (string split : -- $COMMCALC_PRESETS)
+        for kind in $argv
+            for file in $root/$kind/*.yaml
+                string replace -r '.*/(.*)\.yaml$' '$1' -- $file
+            end
+        end
+    end
+end
 complete -c commcalc -f
-complete -c commcalc -n 'not __fish_seen_subcommand_from ledger degrees completions' -a ledger -d 'What one layer, one pipeline stage and one step move, and how long it takes.'
-complete -c commcalc -n 'not __fish_seen_subcommand_from ledger degrees completions' -a degrees -d 'Which TP degrees are legal for a model, and the rule that forbids others.'
-complete -c commcalc -n 'not __fish_seen_subcommand_from ledger degrees completions' -a completions -d 'Print the completion script of a shell.'
-complete -c commcalc -n '__fish_seen_subcommand_from ledger' -a 'example-h8192 gpt3-175b-a100 llama-3-70b-h100'
+complete -c commcalc -n 'not __fish_seen_subcommand_from ledger degrees completions presets' -a ledger -d 'What one layer, one pipeline stage and one step move, and how long it takes.'
+complete -c commcalc -n 'not __fish_seen_subcommand_from ledger degrees completions presets' -a degrees -d 'Which TP degrees are legal for a model, and the rule that forbids others.'
+complete -c commcalc -n 'not __fish_seen_subcommand_from ledger degrees completions presets' -a completions -d 'Print the completion script of a shell.'
+complete -c commcalc -n 'not __fish_seen_subcommand_from ledger degrees completions presets' -a presets -d 'What is packaged, one preset in full, checking files, importing config.json.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and not __fish_seen_subcommand_from list show validate import' -a list -d 'Models, machines and jobs that go by a name.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and not __fish_seen_subcommand_from list show validate import' -a show -d 'One preset or file: values, what follows, sources.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and not __fish_seen_subcommand_from list show validate import' -a validate -d 'Check model, hardware and job files, or folders of them.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and not __fish_seen_subcommand_from list show validate import' -a import -d 'Make a model preset from a config.json.'
+complete -c commcalc -n '__fish_seen_subcommand_from ledger' -a 'example-h8192 gpt3-175b-a100 llama-3-70b-h100 (__commcalc_own jobs)'
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -F
-complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l model -r -F -a 'bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b' -d 'Model preset, YAML file, or \'{hidden_size: 8192, ...}\'.'
-complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l hardware -r -F -a 'a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm b200-sxm b300-sxm gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s rtx-4090' -d 'Hardware preset or YAML file.'
+complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l model -r -F -a 'bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b (__commcalc_own models)' -d 'Model preset, YAML file, or \'{hidden_size: 8192, ...}\'.'
+complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l hardware -r -F -a 'a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm b200-sxm b300-sxm gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s rtx-4090 (__commcalc_own hardware)' -d 'Hardware preset or YAML file.'
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l tp -x -d 'Tensor-parallel degree.'
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l sp -d 'Sequence parallelism on the TP axis.'
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l no-sp -d 'Sequence parallelism on the TP axis.'
@@ -16,7 +30,7 @@ complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l pp -x -d 'Pipeli
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l dp -x -d 'Data-parallel degree.'
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l zero -x -a '0 1 2 3' -d 'ZeRO stage (only 0 so far).'
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l layout -x -a 'none megatron megatron-sp' -d 'none, megatron or megatron-sp (= --sp).'
-complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l framework -x -a 'megatron' -d 'Whose habits are followed: megatron.'
+complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l framework -x -a 'megatron vllm sglang hf torchtitan' -d 'Whose rules: megatron, vllm, sglang, hf or torchtitan.'
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l order -x -d 'Axes innermost first [tp-cp-ep-dp-pp].'
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l kv -x -a 'refuse replicate gather' -d 'TP above the KV heads: refuse, replicate or gather.'
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l vocab-padding -x -a 'megatron vllm sglang none' -d 'megatron (128*tp), vllm (64), sglang or none.'
@@ -42,12 +56,12 @@ complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l json -d 'Short f
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l no-color -d 'No colour on a terminal.'
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -l help -d 'Show this message and exit.'
 complete -c commcalc -n '__fish_seen_subcommand_from ledger' -s h -d 'Show this message and exit.'
-complete -c commcalc -n '__fish_seen_subcommand_from degrees' -l model -r -F -a 'bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b' -d 'Model preset, YAML file, or \'{hidden_size: 8192, ...}\'.'
+complete -c commcalc -n '__fish_seen_subcommand_from degrees' -l model -r -F -a 'bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b (__commcalc_own models)' -d 'Model preset, YAML file, or \'{hidden_size: 8192, ...}\'.'
 complete -c commcalc -n '__fish_seen_subcommand_from degrees' -l tp -x -d 'Degrees, like 1,2,4 or 1..16 [all].'
 complete -c commcalc -n '__fish_seen_subcommand_from degrees' -l sp -d 'Sequence parallelism on the TP axis.'
 complete -c commcalc -n '__fish_seen_subcommand_from degrees' -l no-sp -d 'Sequence parallelism on the TP axis.'
 complete -c commcalc -n '__fish_seen_subcommand_from degrees' -l layout -x -a 'none megatron megatron-sp' -d 'none, megatron or megatron-sp (= --sp).'
-complete -c commcalc -n '__fish_seen_subcommand_from degrees' -l framework -x -a 'megatron' -d 'Whose habits are followed: megatron.'
+complete -c commcalc -n '__fish_seen_subcommand_from degrees' -l framework -x -a 'megatron vllm sglang hf torchtitan' -d 'Whose rules: megatron, vllm, sglang, hf or torchtitan.'
 complete -c commcalc -n '__fish_seen_subcommand_from degrees' -l kv -x -a 'refuse replicate gather' -d 'TP above the KV heads: refuse, replicate or gather.'
 complete -c commcalc -n '__fish_seen_subcommand_from degrees' -l vocab-padding -x -a 'megatron vllm sglang none' -d 'megatron (128*tp), vllm (64), sglang or none.'
 complete -c commcalc -n '__fish_seen_subcommand_from degrees' -l seq -x -d 'Sequence length, like 8192 or 8K.'
@@ -61,3 +75,36 @@ complete -c commcalc -n '__fish_seen_subcommand_from degrees' -s h -d 'Show this
 complete -c commcalc -n '__fish_seen_subcommand_from completions' -a 'bash zsh fish'
 complete -c commcalc -n '__fish_seen_subcommand_from completions' -l help -d 'Show this message and exit.'
 complete -c commcalc -n '__fish_seen_subcommand_from completions' -s h -d 'Show this message and exit.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from list' -a 'bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm b200-sxm b300-sxm gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s rtx-4090 example-h8192 gpt3-175b-a100 llama-3-70b-h100 (__commcalc_own models hardware jobs)'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from list' -l kind -x -a 'model hardware job' -d 'model, hardware or job [all].'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from list' -l family -x -d 'Models of one family.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from list' -l source -x -a 'packaged user' -d 'packaged or user [both].'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from list' -l min-size -x -d 'Models from N parameters, like 7B.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from list' -l max-size -x -d 'Models up to N parameters.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from list' -l format -x -a 'table json jsonl csv markdown' -d 'table, json, jsonl, csv or markdown [table].'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from list' -l json -d 'Short for --format json.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from list' -l no-color -d 'No colour on a terminal.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from list' -l help -d 'Show this message and exit.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from list' -s h -d 'Show this message and exit.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from show' -a 'bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm b200-sxm b300-sxm gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s rtx-4090 example-h8192 gpt3-175b-a100 llama-3-70b-h100 (__commcalc_own models hardware jobs)'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from show' -F
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from show' -l kind -x -a 'model hardware job' -d 'model, hardware or job [all].'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from show' -l format -x -a 'table json jsonl csv markdown' -d 'table, json, jsonl, csv or markdown [table].'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from show' -l json -d 'Short for --format json.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from show' -l no-color -d 'No colour on a terminal.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from show' -l help -d 'Show this message and exit.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from show' -s h -d 'Show this message and exit.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from validate' -F
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from validate' -l kind -x -a 'model hardware job' -d 'model, hardware or job [all].'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from validate' -l format -x -a 'table json jsonl csv markdown' -d 'table, json, jsonl, csv or markdown [table].'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from validate' -l json -d 'Short for --format json.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from validate' -l no-color -d 'No colour on a terminal.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from validate' -l help -d 'Show this message and exit.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from validate' -s h -d 'Show this message and exit.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from import' -F
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from import' -l name -x -d 'What to call it [from the file].'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from import' -l output -r -F -d 'Write there [stdout].'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from import' -s o -r -F -d 'Write there [stdout].'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from import' -l force -d 'Replace a file that is there.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from import' -l help -d 'Show this message and exit.'
+complete -c commcalc -n '__fish_seen_subcommand_from presets; and __fish_seen_subcommand_from import' -s h -d 'Show this message and exit.'

@@ -16,14 +16,27 @@ from commcalc.accounting.ledger import build
 from commcalc.accounting.pricing import PricedLedger, price_ledger
 from commcalc.accounting.rows import Row
 from commcalc.catalog.job import Assignment, Request, resolve_job
+from commcalc.catalog.presets import VARIABLE
 from commcalc.cli import run
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(__file__).resolve().parent / "data"
+# Mutated files of one test.
+FUZZ_CHUNK = 50
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite-golden", action="store_true", help="write the outputs that golden tests compare with")
+    parser.addoption("--fuzz", type=int, default=1000, help="how many mutated files are tried")
+    parser.addoption("--fuzz-first", type=int, default=0, help="the number of the first of them")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "fuzz_cases" in metafunc.fixturenames:
+        first = metafunc.config.getoption("--fuzz-first")
+        last = first + metafunc.config.getoption("--fuzz")
+        chunks = [range(at, min(at + FUZZ_CHUNK, last)) for at in range(first, last, FUZZ_CHUNK)]
+        metafunc.parametrize("fuzz_cases", chunks, ids=lambda chunk: f"{chunk.start}-{chunk.stop - 1}")
 
 
 class Ran(NamedTuple):
@@ -36,6 +49,10 @@ class Ran(NamedTuple):
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+# Presets of whoever runs the tests are not what is tested.
+os.environ.pop(VARIABLE, None)
 
 
 def environment(**extra: str) -> dict[str, str]:

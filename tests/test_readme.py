@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from commcalc.cli import COMMANDS
-from conftest import ROOT, environment, run_commcalc
+from commcalc.cli.completion_scripts import commands as command_tree
+from conftest import DATA, ROOT, environment, run_commcalc
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
@@ -136,21 +137,25 @@ def test_every_subcommand_and_module_is_named() -> None:
         assert (ROOT / path).exists(), path
 
 
-def test_help_lists_its_examples_and_they_run() -> None:
-    for command in COMMANDS:
-        text = run_commcalc(command, "--help").out
-        assert "Examples:" in text
-        assert max(len(line) for line in text.splitlines()) <= 79
-        lines = [line.strip() for line in text.splitlines() if line.strip().startswith(f"commcalc {command}")]
-        assert lines or command == "completions"
-        for line in lines:
-            if ">" not in line:
-                done = subprocess.run(
-                    ["bash", "-c", line.replace("commcalc", f"{sys.executable} -m commcalc", 1)],
-                    capture_output=True, env=environment(),
-                )  # fmt: skip
-                # The legality question of one degree is answered with 3: no.
-                assert done.returncode == (3 if line.endswith("--tp 3") else 0), line
+@pytest.mark.parametrize("path", [command.path for command in command_tree()], ids=" ".join)
+def test_help_opens_with_examples_and_they_run(path: tuple[str, ...], tmp_path: Path) -> None:
+    text = run_commcalc(*path, "--help").out
+    assert run_commcalc(*path, "-h").out == text
+    assert max(len(line) for line in text.splitlines()) <= 79
+    assert 0 < text.index("Examples:") < text.index("Options:")
+    (tmp_path / "config.json").write_text((DATA / "configs" / "phi-4.json").read_text())
+    if path[-1] == "validate":
+        (tmp_path / "my-model.yaml").write_text("{hidden_size: 64, num_attention_heads: 4}")
+    (tmp_path / "presets").symlink_to(ROOT / "presets")
+    examples = text.split("Examples:\n")[1].split("\n\n")[0].splitlines()
+    assert examples
+    for line in map(str.strip, examples):
+        script = f'commcalc() {{ "{sys.executable}" -m commcalc "$@"; }}; mkdir -p ~/.config/fish/completions; {line}'
+        done = subprocess.run(
+            ["bash", "-c", script], capture_output=True, cwd=tmp_path, env=environment(HOME=str(tmp_path)), text=True,
+        )  # fmt: skip
+        # The legality question of one degree is answered with 3: no.
+        assert done.returncode == (3 if line.endswith("--tp 3") else 0), (line, done.stderr)
 
 
 def test_help_without_arguments() -> None:

@@ -23,7 +23,7 @@ from commcalc.transformer.embedding import embedding_program, head_program
 from commcalc.transformer.layout import Layout, LayoutName, lay_out
 from commcalc.transformer.limits import violations
 from commcalc.transformer.spec import KEY_OF_DIM, Model
-from commcalc.transformer.work import Parallelism, Recompute, Workload, program_sizes
+from commcalc.transformer.work import Framework, Parallelism, Recompute, Workload, program_sizes
 from commcalc.units import Dtype
 
 GROUPS = ("tp", "cp", "ep", "dp", "pp")
@@ -237,6 +237,11 @@ def _not_priced(parallel: Parallelism) -> list[CommcalcError]:
         found.append(
             UsageError(f"sharded optimizer states have no ledger yet: zero {parallel.zero}", where=where, hint=hint)
         )
+    if parallel.framework not in (None, Framework.MEGATRON):
+        message = f"the ledger follows megatron only so far, not {parallel.framework}"
+        where = f"parallelism.framework (--framework {parallel.framework})"
+        hint = f"commcalc degrees --framework {parallel.framework} knows its rules"
+        found.append(UsageError(message, where=where, hint=hint))
     return found
 
 

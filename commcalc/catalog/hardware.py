@@ -50,6 +50,30 @@ class Hardware(NamedTuple):
     notes: str = ""
 
 
+def hardware_values(hardware: Hardware) -> dict[str, object]:
+    """The machine as plain data: FLOP/s, bytes, bytes per second, seconds; None where not given."""
+    return {
+        "chip": {
+            "flops": {str(dtype): peak for dtype, peak in hardware.flops.items()},
+            "hbm_bytes": hardware.hbm_bytes,
+            "hbm_bytes_per_s": hardware.hbm_bytes_per_s,
+        },
+        "network": [
+            {
+                "name": level.name,
+                "topology": level.topology,
+                "devices": level.devices,
+                "bandwidth_bytes_per_s": level.bandwidth,
+                "latency_s": level.latency_s,
+                "in_network_reduction": None
+                if level.in_network is None
+                else {"latency_s": level.in_network.latency_s, "min_ranks": level.in_network.min_ranks},
+            }
+            for level in hardware.network.levels
+        ],
+    }
+
+
 class _Reading:
     """Collects values, sources and problems of one hardware mapping."""
 

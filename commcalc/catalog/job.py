@@ -14,29 +14,24 @@ from commcalc.catalog.fields import Field, dtype, flag, one_of, order, read_sect
 from commcalc.catalog.hardware import Hardware, read_hardware, with_link
 from commcalc.catalog.models import FIELDS as MODEL_FIELDS
 from commcalc.catalog.models import read_model
-from commcalc.catalog.presets import load
+from commcalc.catalog.presets import extended, load
+from commcalc.catalog.provenance import origin
 from commcalc.document import Items, Leaf, Node, Section, parse_document, scalar
 from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError, raise_all
 from commcalc.network.cost import Algorithm
+from commcalc.transformer.frameworks import HABITS
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Model, Phase
-from commcalc.transformer.work import DEFAULT_ORDER, Parallelism, Recompute, VocabPadding, Workload
+from commcalc.transformer.work import DEFAULT_ORDER, Framework, Parallelism, Recompute, VocabPadding, Workload
 from commcalc.units import Dtype, parse_rate, parse_seconds
 
 DEFAULT_JOB = "llama-3-70b-h100"
 DEFAULT_SEQUENCE = 4096
-FRAMEWORKS = ("megatron",)
 # Choices of an architecture that change what it communicates.
 SHAPES_TRAFFIC = (
     "gated_mlp", "norm", "attention_bias", "attention_output_bias", "mlp_bias", "position_embedding",
     "tie_word_embeddings", "parallel_block",
 )  # fmt: skip
-
-
-def _framework(leaf: Leaf) -> str:
-    if leaf.text not in FRAMEWORKS:
-        raise UnknownName("framework", leaf.text, FRAMEWORKS)
-    return leaf.text
 
 
 PARALLELISM = {
@@ -48,10 +43,10 @@ PARALLELISM = {
     "dp": Field(whole, 1, "16"),
     "zero": Field(whole_or_zero, 0, "0", ("0", "1", "2", "3")),
     "layout": one_of(LayoutName),
-    "framework": Field(_framework, "megatron", "megatron", FRAMEWORKS),
+    "framework": one_of(Framework),
     "order": Field(order, DEFAULT_ORDER, "tp-cp-ep-dp-pp"),
     "kv": one_of(KvPolicy),
-    "vocab_padding": one_of(VocabPadding, VocabPadding.MEGATRON),
+    "vocab_padding": one_of(VocabPadding),
 }
 WORKLOAD = {
     "phase": one_of(Phase, Phase.TRAIN),
@@ -102,7 +97,6 @@ class Job(NamedTuple):
     work: Workload
     algorithm: Algorithm
     convention: Convention
-    framework: str
     sources: Mapping[str, str]
     assumptions: tuple[str, ...]
     warnings: tuple[tuple[str, str], ...]
@@ -164,6 +158,8 @@ def _expand(root: Section, kind: str) -> None:
         root.entries[kind] = load(kind, node.text)
     elif isinstance(node, Items):
         raise SpecError(f"a list where one {kind} is expected", where=node.where)
+    elif isinstance(node, Section):
+        root.entries[kind] = extended(kind, node)
 
 
 def assign(root: Section, assignment: Assignment) -> None:
@@ -234,7 +230,7 @@ class _Resolver:
         work = self.values("workload", WORKLOAD)
         links = self.values("links", LINKS)
         layout, sp = self.layout(parallel)
-        kv = parallel["kv"] or (KvPolicy.REFUSE if work["phase"].training else KvPolicy.REPLICATE)
+        self.habits(parallel, work["phase"])
         if parallel["zero"] > 3:
             where = f"{self.sources['parallelism.zero']} parallelism.zero"
             self.problems.append(SpecError(f"zero {parallel['zero']} is none of 0, 1, 2, 3", where=where))
@@ -252,17 +248,15 @@ class _Resolver:
             work["sequence_length"] = min(DEFAULT_SEQUENCE, longest or DEFAULT_SEQUENCE)
         if work["global_batch_size"] is None:
             work["global_batch_size"] = work["micro_batch_size"] * parallel["dp"]
-        framework = parallel.pop("framework")
         return Job(
             model=model,
             hardware=hardware,
-            parallel=Parallelism(**parallel | {"layout": layout, "sp": sp, "kv": kv}),
+            parallel=Parallelism(**parallel | {"layout": layout, "sp": sp}),
             work=Workload(**work),
             algorithm=links["algorithm"],
             convention=links["convention"],
-            framework=framework,
             sources=self.sources,
-            assumptions=tuple(self.assumptions(framework, model, hardware)),
+            assumptions=tuple(self.assumptions(parallel["framework"], model, hardware)),
             warnings=tuple(self.warnings),
         )
 
@@ -285,7 +279,7 @@ class _Resolver:
         self.problems += read.problems
         told = node.entries.get("sources")
         for key in MODEL_FIELDS:
-            self.sources[f"model.{key}"] = _origin(read.sources.get(key, "default"), key, told)
+            self.sources[f"model.{key}"] = origin(read.sources.get(key, "default"), key, told)
         return model
 
     def hardware(self) -> Hardware | None:
@@ -295,7 +289,7 @@ class _Resolver:
             hardware, sources, problems = read_hardware(node)
             self.problems += problems
             told = node.entries.get("sources")
-            self.sources |= {f"hardware.{key}": _origin(where, key, told) for key, where in sources.items()}
+            self.sources |= {f"hardware.{key}": origin(where, key, told) for key, where in sources.items()}
             if problems:
                 return None
         changes = [("bandwidth", given, parse_rate) for given in self.request.bandwidths]
@@ -317,9 +311,9 @@ class _Resolver:
                 )
         return hardware
 
-    def assumptions(self, framework: str, model: Model, hardware: Hardware | None) -> list[str]:
+    def assumptions(self, framework: Framework | None, model: Model, hardware: Hardware | None) -> list[str]:
         """What was taken for granted before anything was derived."""
-        said = [f"framework {framework}"]
+        said = [f"framework {framework or Framework.MEGATRON}"]
         taken = [key for key in SHAPES_TRAFFIC if self.sources.get(f"model.{key}") == "default"]
         if taken:
             values = ", ".join(f"{key} {str(getattr(model, key)).lower()}" for key in taken)
@@ -341,6 +335,20 @@ class _Resolver:
         elif node is not None and not (isinstance(node, Leaf) and node.value is None):
             self.problems.append(SpecError("a mapping is expected here", where=f"{node.where} {name}"))
         return found
+
+    def habits(self, parallel: dict[str, Any], phase: Phase) -> None:
+        """KV heads below TP and padding of the vocabulary: as the framework does where one is named."""
+        framework = parallel["framework"]
+        if framework is not None:
+            policies = {"kv": HABITS[framework].kv, "vocab_padding": HABITS[framework].vocab_padding}
+        else:
+            refuse = KvPolicy.REFUSE if phase.training else KvPolicy.REPLICATE
+            policies = {"kv": refuse, "vocab_padding": VocabPadding.MEGATRON}
+        for key, policy in policies.items():
+            if parallel[key] is None:
+                parallel[key] = policy
+                if framework is not None:
+                    self.sources[f"parallelism.{key}"] = f"habit of {framework}"
 
     def layout(self, parallel: dict[str, Any]) -> tuple[LayoutName, bool]:
         """Layout and sequence parallelism, which name the same thing twice; an option beats a file."""
@@ -368,11 +376,3 @@ class _Resolver:
             )
         )
         return layout, split
-
-
-def _origin(where: str, key: str, told: Node | None) -> str:
-    """Where a value came from: the place, and what the file says of its source."""
-    if where.startswith("--") or where == "default" or not isinstance(told, Section):
-        return where
-    said = told.entries.get(key) or told.entries.get("*")
-    return f"{where} ({said.text})" if isinstance(said, Leaf) and ":" in where else where

@@ -65,9 +65,10 @@ FIELDS = {
     "global_keys_are_values": Field(flag, like="false"),
     "attention_output_gate": Field(flag, like="false"),
     "attention_sinks": Field(flag, like="false"),
+    "family": Field(text, like="llama"),
 }
 # Keys of a file that say something about it and are no part of the architecture.
-ABOUT = ("aliases", "family", "confidence", "sources", "notes", "hf_repo")
+ABOUT = ("aliases", "confidence", "sources", "notes", "hf_repo")
 
 
 def is_config(section: Section) -> bool:

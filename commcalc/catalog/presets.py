@@ -1,61 +1,167 @@
-"""Finding what a user names: a packaged preset, a file, or the fields themselves."""
+"""Finding what a user names: a preset of theirs or a packaged one, a file, or the fields themselves.
+
+``COMMCALC_PRESETS`` names folders (like ``PATH``) that hold ``models/``, ``hardware/`` and ``jobs/``; they are asked
+before the packaged ones. A file may extend another: ``extends: h100-sxm``, then what differs.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from commcalc.document import Section, parse_document, read_text
+from commcalc.document import Items, Leaf, Node, Section, parse_document, read_text
 from commcalc.errors import SpecError, UnknownName
 
 _HERE = Path(__file__).resolve().parent.parent
 # A wheel carries the presets inside the package; a checkout has them beside it.
 ROOT = _HERE / "_presets" if (_HERE / "_presets").is_dir() else _HERE.parent / "presets"
+VARIABLE = "COMMCALC_PRESETS"
 
-_FOLDERS = {"model": "models", "hardware": "hardware", "job": "jobs"}
+FOLDERS = {"model": "models", "hardware": "hardware", "job": "jobs"}
 _ALIASES = re.compile(r"^aliases: *\[(.*)\]", re.MULTILINE)
 
 
+def folders() -> list[Path]:
+    """Where presets are looked for, in order; `SpecError` for a folder that is not there."""
+    own = [Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
+    for folder in own:
+        if not folder.is_dir():
+            raise SpecError(f"no folder: {folder}", where=VARIABLE, hint=f"{VARIABLE}=FOLDER with models/, hardware/")
+    return [*own, ROOT]
+
+
+def preset_files(kind: str) -> dict[str, Path]:
+    """The file of every preset of a kind (model, hardware, job), by name; the first folder that has a name wins."""
+    found: dict[str, Path] = {}
+    for folder in folders():
+        for path in (folder / FOLDERS[kind]).glob("*.yaml"):
+            found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
 def names(kind: str) -> list[str]:
-    """The packaged presets of a kind (model, hardware, job), sorted."""
-    return sorted(path.stem for path in (ROOT / _FOLDERS[kind]).glob("*.yaml"))
+    """The presets of a kind, sorted."""
+    return list(preset_files(kind))
+
+
+def is_packaged(path: Path) -> bool:
+    """Whether a preset file came with commcalc."""
+    return path.resolve().is_relative_to(ROOT)
+
+
+def is_path(given: str) -> bool:
+    """Whether ``given`` means a file: it has a ``/`` or ends in ``.yaml``, ``.yml`` or ``.json``."""
+    return "/" in given or given.lower().endswith((".yaml", ".yml", ".json"))
 
 
 def load(kind: str, given: str) -> Section:
     """The document that ``given`` names; `UnknownName` or `SpecError` where there is none.
 
-    ``{...}`` is the fields themselves; what has a ``/`` or ends in ``.yaml``, ``.yml`` or ``.json`` is a file; anything
-    else is a preset, found ignoring case, ``-``, ``_`` and ``.`` where that is unambiguous.
+    ``{...}`` is the fields themselves; what `is_path` is a file; anything else is a preset, found ignoring case, ``-``,
+    ``_`` and ``.`` where that is unambiguous.
     """
     if given.lstrip().startswith("{"):
-        return parse_document(given, f"--{kind}")
-    if "/" in given or given.lower().endswith((".yaml", ".yml", ".json")):
-        return _named(parse_document(read_text(given), given), Path(given).stem)
-    name = resolve(kind, given)
-    path = ROOT / _FOLDERS[kind] / f"{name}.yaml"
-    return _named(parse_document(read_text(str(path)), f"preset {name}"), name)
+        return extended(kind, parse_document(given, f"--{kind}"))
+    return _load(kind, given, ())
 
 
-def resolve(kind: str, given: str) -> str:
-    """The name of the preset that ``given`` means."""
-    if re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", given) and os.path.isfile(ROOT / _FOLDERS[kind] / f"{given}.yaml"):
-        return given
-    known = {name: name for name in names(kind)}
-    known |= {alias: name for name in known for alias in aliases(kind, name)}
+def extended(kind: str, section: Section) -> Section:
+    """A mapping laid over the preset or file that its ``extends`` names."""
+    return _extended(kind, section, Path(), ())
+
+
+def _load(kind: str, given: str, seen: Sequence[Path]) -> Section:
+    """The document of a name or path; files in ``seen`` are being read already."""
+    file = given if is_path(given) else str(resolve(kind, given, seen))
+    text = read_text(file)
+    path = Path(file).resolve()
+    place = f"preset {path.stem}" if is_packaged(path) else file
+    if path in seen:
+        chain = " -> ".join([*(one.stem for one in seen), path.stem])
+        raise SpecError(f"extends itself: {chain}", where=place)
+    return _extended(kind, _named(parse_document(text, place), Path(file).stem), Path(file).parent, [*seen, path])
+
+
+def _extended(kind: str, section: Section, folder: Path, seen: Sequence[Path]) -> Section:
+    node = section.entries.pop("extends", None)
+    section.keys.pop("extends", None)
+    if node is None:
+        return section
+    if not isinstance(node, Leaf) or not isinstance(node.value, str) or not node.text:
+        raise SpecError("extends names one preset or file", where=node.where, hint="extends: h100-sxm")
+    given = str(folder / node.text) if is_path(node.text) else node.text
+    try:
+        base = _load(kind, given, seen)
+    except (UnknownName, SpecError) as problem:
+        problem.where = f"{node.where} extends" if problem.where in (None, f"{kind}: {given[:80]}") else problem.where
+        raise
+    base.entries.pop("aliases", None)
+    return _laid_over(base, section)
+
+
+def _laid_over(base: Section, top: Section) -> Section:
+    """``top`` over ``base``: mappings key by key, lists of named things (network levels) by name, null takes away."""
+    merged = Section(top.where, dict(base.entries), base.keys | top.keys)
+    for key, node in top.entries.items():
+        under = merged.entries.get(key)
+        if isinstance(node, Section) and isinstance(under, Section):
+            merged.entries[key] = _laid_over(under, node)
+        elif isinstance(node, Items) and isinstance(under, Items):
+            merged.entries[key] = _by_name(under, node)
+        elif isinstance(node, Leaf) and node.value is None:
+            merged.entries.pop(key, None)
+        else:
+            merged.entries[key] = node
+    return merged
+
+
+def _by_name(base: Items, top: Items) -> Items:
+    """Items of ``top`` over those of ``base`` that have the same name; new ones follow. Without names, ``top``."""
+    if not all(_name_of(item) for item in [*base.items, *top.items]):
+        return top
+    merged = Items(top.where)
+    over = {_name_of(item): item for item in top.items}
+    for item in base.items:
+        new = over.pop(_name_of(item), None)
+        merged.items.append(item if new is None else _laid_over(item, new))  # type: ignore[arg-type]
+    merged.items += [item for item in top.items if _name_of(item) in over]
+    return merged
+
+
+def _name_of(item: Node) -> str:
+    name = item.entries.get("name") if isinstance(item, Section) else None
+    return name.text if isinstance(name, Leaf) else ""
+
+
+def resolve(kind: str, given: str, without: Sequence[Path] = ()) -> Path:
+    """The file of the preset that ``given`` means, ``without`` these; `UnknownName` with the nearest names."""
+    where = f"{kind}: {given[:80]}"
+    candidates = folders()
+    if re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", given):
+        exact = [folder / FOLDERS[kind] / f"{given}.yaml" for folder in candidates]
+        there = [path for path in exact if path.is_file()]
+        if there:
+            return next((path for path in there if path.resolve() not in without), there[0])
+    files = preset_files(kind)
+    known = {name: name for name in files}
+    for folder in reversed(candidates):  # a preset that covers another keeps the names it went by
+        known |= {alias: path.stem for path in (folder / FOLDERS[kind]).glob("*.yaml") for alias in aliases(path)}
     found = sorted({name for spelled, name in known.items() if _folded(spelled) == _folded(given)})
     if len(found) == 1:
-        return found[0]
+        return files[found[0]]
     if found:
-        raise SpecError(f"{kind} {given[:80]!r} could be {' or '.join(found)}", where=f"--{kind}")
-    raise UnknownName(
-        f"{kind} preset", given, known, where=f"{kind}: {given[:80]}"
-    )  # fmt: skip
+        raise SpecError(f"{kind} {given[:80]!r} could be {' or '.join(found)}", where=where)
+    raise UnknownName(f"{kind} preset", given, known, where=where)
 
 
-def aliases(kind: str, name: str) -> list[str]:
+def aliases(path: Path) -> list[str]:
     """The other names that a preset gives itself."""
-    found = _ALIASES.search((ROOT / _FOLDERS[kind] / f"{name}.yaml").read_text(encoding="utf-8"))
+    try:
+        found = _ALIASES.search(read_text(str(path)))
+    except SpecError:  # told when somebody asks for that preset
+        return []
     return [alias.strip() for alias in found.group(1).split(",") if alias.strip()] if found else []
 
 
@@ -65,8 +171,6 @@ def _folded(name: str) -> str:
 
 def _named(section: Section, name: str) -> Section:
     """The document, called ``name`` unless it says otherwise."""
-    from commcalc.document import Leaf
-
     if "name" not in section.entries:
         section.entries = {"name": Leaf(name, name, section.where), **section.entries}
         section.keys["name"] = section.where

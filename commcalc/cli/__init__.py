@@ -12,8 +12,8 @@ from commcalc import __version__
 if TYPE_CHECKING:
     import typer
 
-# Subcommand: the module and function behind it.
-COMMANDS = {"ledger": "ledger", "degrees": "degrees", "completions": "completions"}
+# Subcommand: the module behind it, and in that the function, or the group of its own subcommands.
+COMMANDS = {"ledger": "ledger", "degrees": "degrees", "presets": "presets", "completions": "completions"}
 INTERRUPTED = 130
 
 
@@ -103,5 +103,9 @@ def application(args: Sequence[str] | None = None) -> typer.Typer:
 
     wanted = [args[0]] if args and args[0] in COMMANDS else list(COMMANDS)
     for name in wanted:
-        app.command(name)(getattr(import_module(f"commcalc.cli.{COMMANDS[name]}"), COMMANDS[name]))
+        found = getattr(import_module(f"commcalc.cli.{COMMANDS[name]}"), COMMANDS[name])
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
     return app

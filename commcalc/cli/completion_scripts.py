@@ -2,7 +2,8 @@
 
     python -m commcalc.cli.completion_scripts
 
-A TAB then starts no Python. A test compares the files in ``completions/`` with what this writes.
+A TAB then starts no Python; the names of a user's own presets are file names, which the shell reads itself. A test
+compares the files in ``completions/`` with what this writes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from commcalc.catalog import presets
+from commcalc.catalog.describe import KINDS
 from commcalc.catalog.job import SECTIONS
 from commcalc.cli import application
 from commcalc.cli.completions import FILES, ROOT, Shell
@@ -18,98 +20,162 @@ from commcalc.cli.options import PATHS
 from commcalc.cli.output import Format
 
 
+class Words(NamedTuple):
+    """What may stand in one place: known words, presets of these kinds, files."""
+
+    known: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    files: bool = False
+
+    @property
+    def static(self) -> tuple[str, ...]:
+        """The words that do not depend on the user: known ones and packaged presets."""
+        return (*self.known, *(name for kind in self.kinds for name in packaged(kind)))
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Where a user's own presets of these kinds lie, below each folder of ``COMMCALC_PRESETS``."""
+        return tuple(presets.FOLDERS[kind] for kind in self.kinds)
+
+
 class Option(NamedTuple):
-    """One option: its spellings, its help, whether it takes a value, and which values there are."""
+    """One option: its spellings, its help, whether it takes a value, and which."""
 
     spellings: tuple[str, ...]
     help: str
     takes_value: bool
-    values: tuple[str, ...]
-    files: bool
+    words: Words
 
 
 class Command(NamedTuple):
-    """One subcommand with its options and the values of its argument."""
+    """One command; ``path`` is how it is called, of two words in a group. A group has its commands' names as words."""
 
-    name: str
+    path: tuple[str, ...]
     help: str
     options: tuple[Option, ...]
-    values: tuple[str, ...]
-    files: bool
+    words: Words
+    group: bool
+
+
+_HELP = Option(("--help", "-h"), "Show this message and exit.", False, Words())
+_ARGUMENTS = {
+    "job": Words(kinds=("job",), files=True),
+    "shell": Words(known=tuple(Shell)),
+    "name": Words(kinds=KINDS, files=True),
+    "paths": Words(files=True),
+    "config": Words(files=True),
+    "pattern": Words(kinds=KINDS),
+}
+_VALUES = {
+    "model": Words(kinds=("model",), files=True),
+    "hardware": Words(kinds=("hardware",), files=True),
+    "format_": Words(known=tuple(Format)),
+    "kind": Words(known=KINDS),
+    "source": Words(known=("packaged", "user")),
+    "output": Words(files=True),
+}
+
+
+def packaged(kind: str) -> list[str]:
+    """Names of the packaged presets of a kind."""
+    return sorted(path.stem for path in (presets.ROOT / presets.FOLDERS[kind]).glob("*.yaml"))
 
 
 def commands() -> list[Command]:
-    """The command tree as completions need it."""
+    """The command tree as completions need it, groups before their commands."""
     import typer
 
-    tree = typer.main.get_command(application())
-    found = []
-    for name, command in tree.commands.items():  # type: ignore[attr-defined]
-        options = [_option(param) for param in command.params if param.param_type_name == "option"]
-        options.append(Option(("--help", "-h"), "Show this message and exit.", False, (), False))
-        arguments = {param.name for param in command.params if param.param_type_name == "argument"}
-        values: tuple[str, ...] = ()
-        if "job" in arguments:
-            values = tuple(presets.names("job"))
-        elif "shell" in arguments:
-            values = tuple(Shell)
-        found.append(
-            Command(name, (command.help or "").strip().splitlines()[0], tuple(options), values, "job" in arguments)
-        )
+    found: list[Command] = []
+
+    def visit(command: object, path: tuple[str, ...]) -> None:
+        inner = getattr(command, "commands", {})
+        if path:
+            found.append(_command(command, path, tuple(inner)))
+        for name, below in inner.items():
+            visit(below, (*path, name))
+
+    visit(typer.main.get_command(application()), ())
     return found
+
+
+def _command(command: object, path: tuple[str, ...], inner: tuple[str, ...]) -> Command:
+    options, words = [], Words(known=inner)
+    for param in command.params:  # type: ignore[attr-defined]
+        if param.param_type_name == "argument":
+            words = _ARGUMENTS[param.name]
+        else:
+            options.append(_option(param))
+    summary = (command.help or "").strip().splitlines()[0]  # type: ignore[attr-defined]
+    return Command(path, summary, (*options, _HELP), words, bool(inner))
 
 
 def _option(param: object) -> Option:
     name = str(param.name)  # type: ignore[attr-defined]
-    values: tuple[str, ...] = ()
+    words = _VALUES.get(name, Words())
     if name in PATHS:
         section, key = PATHS[name][0].split(".")
-        values = SECTIONS[section][key].choices
-    elif name in ("model", "hardware"):
-        values = tuple(presets.names(name))
-    elif name == "format_":
-        values = tuple(Format)
-    return Option(
-        (*param.opts, *param.secondary_opts),  # type: ignore[attr-defined]
-        str(param.help),  # type: ignore[attr-defined]
-        not param.is_flag,  # type: ignore[attr-defined]
-        values,
-        name in ("model", "hardware"),
-    )
+        words = Words(known=tuple(SECTIONS[section][key].choices))
+    spellings = (*param.opts, *param.secondary_opts)  # type: ignore[attr-defined]
+    return Option(spellings, str(param.help), not param.is_flag, words)  # type: ignore[attr-defined]
 
 
 def bash(tree: list[Command]) -> str:
     """The script for bash."""
-    names = " ".join(command.name for command in tree)
+
+    def replies(words: Words, indent: str) -> list[str]:
+        lines = []
+        if words.static:
+            lines.append(f'{indent}COMPREPLY+=($(compgen -W "{" ".join(words.static)}" -- "$cur"))')
+        if words.folders:
+            lines.append(f"{indent}_commcalc_own {' '.join(words.folders)}")
+        if words.files:
+            lines.append(f'{indent}COMPREPLY+=($(compgen -f -- "$cur"))')
+        return lines or [f"{indent}:"]
+
+    first = " ".join(command.path[0] for command in tree if len(command.path) == 1)
+    groups = "|".join(command.path[0] for command in tree if command.group)
     lines = [
         "# bash completion for commcalc; generated, do not edit",
+        "_commcalc_own() {  # presets in the folders of COMMCALC_PRESETS",
+        "    local IFS=: root kind file",
+        "    for root in ${COMMCALC_PRESETS-}; do",
+        '        for kind in "$@"; do',
+        '            for file in "$root/$kind/"*.yaml; do',
+        "                [[ -e $file ]] || continue",
+        "                file=${file##*/}; file=${file%.yaml}",
+        '                [[ $file == "$cur"* ]] && COMPREPLY+=("$file")',
+        "            done",
+        "        done",
+        "    done",
+        "}",
         "_commcalc() {",
-        "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}",
+        "    local IFS=$' \\t\\n' command=${COMP_WORDS[1]}",
+        "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}",
         "    COMPREPLY=()",
         "    if (( COMP_CWORD == 1 )); then",
-        f'        COMPREPLY=($(compgen -W "{names} --help --version" -- "$cur"))',
+        f'        COMPREPLY=($(compgen -W "{first} --help --version" -- "$cur"))',
         "        return",
         "    fi",
+        "    case $command in",
+        f'        {groups}) (( COMP_CWORD > 2 )) && command="$command ${{COMP_WORDS[2]}}" ;;',
+        "    esac",
         '    case "$command:$prev" in',
     ]
     for command in tree:
         for option in command.options:
             if option.takes_value:
-                pattern = "|".join(f"{command.name}:{spelling}" for spelling in option.spellings)
-                action = f'COMPREPLY=($(compgen -W "{" ".join(option.values)}" -- "$cur"))' if option.values else ":"
-                files = ' COMPREPLY+=($(compgen -f -- "$cur"))' if option.files else ""
-                lines.append(f"        {pattern}) {action};{files} return ;;".replace(";; ;;", ";;"))
+                called = " ".join(command.path)
+                patterns = "|".join(f'"{called}":{one}' for one in option.spellings)
+                lines.append(f"        {patterns})")
+                lines += [*replies(option.words, " " * 12), "            return ;;"]
     lines += ["    esac", '    case "$command" in']
     for command in tree:
         spellings = " ".join(spelling for option in command.options for spelling in option.spellings)
-        lines.append(f"        {command.name})")
+        lines.append(f'        "{" ".join(command.path)}")')
         lines.append("            if [[ $cur == -* ]]; then")
         lines.append(f'                COMPREPLY=($(compgen -W "{spellings}" -- "$cur"))')
         lines.append("            else")
-        lines.append(f'                COMPREPLY=($(compgen -W "{" ".join(command.values)}" -- "$cur"))')
-        if command.files:
-            lines.append('                COMPREPLY+=($(compgen -f -- "$cur"))')
-        lines += ["            fi ;;"]
+        lines += [*replies(command.words, " " * 16), "            fi ;;"]
     lines += ["    esac", "}", "complete -F _commcalc commcalc"]
     return "\n".join(lines) + "\n"
 
@@ -120,40 +186,79 @@ def zsh(tree: list[Command]) -> str:
     def quoted(text: str) -> str:
         return text.replace("'", "'\\''").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
 
-    def action(values: Iterable[str], files: bool) -> str:
-        listed = f"({' '.join(values)})" if values else ""
-        if files:
-            return f"_alternative 'presets:preset:{listed}' 'files:file:_files'".replace("'", "'\\''")
-        return listed
+    def name(words: Words) -> str:
+        return "_".join(["_commcalc", *words.kinds, *(["file"] if words.files else [])])
 
+    def action(words: Words) -> str:
+        """A list of words, or the function that offers presets and files: an action may hold no colon."""
+        if words.kinds or words.files:
+            return name(words)
+        return f"({' '.join(words.static)})" if words.static else ""
+
+    def function(words: Words) -> list[str]:
+        parts = []
+        if words.kinds:
+            parts.append(f"'presets:preset:_commcalc_presets {' '.join(words.folders)} -- {' '.join(words.static)}'")
+        if words.files:
+            parts.append("'files:file:_files'")
+        return [f"{name(words)}() {{", f"    _alternative {' '.join(parts)}", "}"]
+
+    def arguments(command: Command, indent: str) -> list[str]:
+        lines = [f"{indent}_arguments -s \\"]
+        for option in command.options:
+            for spelling in option.spellings:
+                value = f":value:{action(option.words)}" if option.takes_value else ""
+                lines.append(f"{indent}    '*{spelling}[{quoted(option.help)}]{value}' \\")
+        return [*lines, f"{indent}    '*:argument:{action(command.words)}'"]
+
+    def described(found: Iterable[Command], indent: str) -> list[str]:
+        listed = [f"{indent}    '{command.path[-1]}:{quoted(command.help)}'" for command in found]
+        return [f"{indent}commands=(", *listed, f"{indent})", f"{indent}_describe command commands"]
+
+    places = (words for one in tree for words in (one.words, *(option.words for option in one.options)))
+    dynamic = dict.fromkeys(words for words in places if words.kinds or words.files)
     lines = [
         "#compdef commcalc",
         "# generated, do not edit",
+        "_commcalc_presets() {  # folders of kinds -- packaged names; the folders of COMMCALC_PRESETS are read too",
+        "    local -a kinds names",
+        "    kinds=(${@[1,${@[(i)--]}-1]})",
+        "    names=(${@[${@[(i)--]}+1,-1]})",
+        "    local root kind",
+        "    for root in ${(s.:.)COMMCALC_PRESETS-}; do",
+        "        for kind in $kinds; do",
+        "            names+=($root/$kind/*.yaml(N:t:r))",
+        "        done",
+        "    done",
+        "    compadd -a names",
+        "}",
+        *(line for words in dynamic for line in function(words)),
         "_commcalc() {",
         "    local -a commands",
-        "    commands=(",
-    ]
-    lines += [f"        '{command.name}:{quoted(command.help)}'" for command in tree]
-    lines += [
-        "    )",
         "    if (( CURRENT == 2 )); then",
-        "        _describe command commands",
+        *described([command for command in tree if len(command.path) == 1], " " * 8),
         "        return",
         "    fi",
         "    local command=$words[2]",
         "    shift words",
         "    (( CURRENT-- ))",
-        "    case $command in",
     ]
+    for group in (command for command in tree if command.group):
+        lines += [
+            f"    if [[ $command == {group.path[0]} ]]; then",
+            "        if (( CURRENT == 2 )); then",
+            *described([one for one in tree if one.path[:1] == group.path and one != group], " " * 12),
+            "            return",
+            "        fi",
+            '        command="$command $words[2]"',
+            "        shift words",
+            "        (( CURRENT-- ))",
+            "    fi",
+        ]
+    lines.append("    case $command in")
     for command in tree:
-        lines.append(f"        {command.name})")
-        lines.append("            _arguments -s \\")
-        for option in command.options:
-            for spelling in option.spellings:
-                value = f":value:{action(option.values, option.files)}" if option.takes_value else ""
-                lines.append(f"                '*{spelling}[{quoted(option.help)}]{value}' \\")
-        lines.append(f"                '1:argument:{action(command.values, command.files)}'")
-        lines.append("            ;;")
+        if not command.group:
+            lines += [f"        '{' '.join(command.path)}')", *arguments(command, " " * 12), "            ;;"]
     lines += [
         "    esac",
         "}",
@@ -168,23 +273,52 @@ def fish(tree: list[Command]) -> str:
     def quoted(text: str) -> str:
         return text.replace("\\", "\\\\").replace("'", "\\'")
 
-    names = " ".join(command.name for command in tree)
-    lines = ["# fish completion for commcalc; generated, do not edit", "complete -c commcalc -f"]
-    none = f"not __fish_seen_subcommand_from {names}"
+    def replies(words: Words) -> str:
+        own = f" (__commcalc_own {' '.join(words.folders)})" if words.folders else ""
+        listed = " ".join(words.static) + own
+        return f" -a '{listed.strip()}'" if listed.strip() else ""
+
+    def condition(path: tuple[str, ...]) -> str:
+        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in path)
+        return f"-n '{seen}'"
+
+    lines = [
+        "# fish completion for commcalc; generated, do not edit",
+        "function __commcalc_own  # presets in the folders of COMMCALC_PRESETS",
+        "    for root in (string split : -- $COMMCALC_PRESETS)",
+        "        for kind in $argv",
+        "            for file in $root/$kind/*.yaml",
+        "                string replace -r '.*/(.*)\\.yaml$' '$1' -- $file",
+        "            end",
+        "        end",
+        "    end",
+        "end",
+        "complete -c commcalc -f",
+    ]
+    first = " ".join(command.path[0] for command in tree if len(command.path) == 1)
     for command in tree:
-        lines.append(f"complete -c commcalc -n '{none}' -a {command.name} -d '{quoted(command.help)}'")
+        if len(command.path) == 1:
+            where = f"-n 'not __fish_seen_subcommand_from {first}'"
+        else:
+            others = " ".join(one.path[1] for one in tree if len(one.path) == 2 and one.path[0] == command.path[0])
+            group = command.path[0]
+            where = f"-n '__fish_seen_subcommand_from {group}; and not __fish_seen_subcommand_from {others}'"
+        lines.append(f"complete -c commcalc {where} -a {command.path[-1]} -d '{quoted(command.help)}'")
     for command in tree:
-        seen = f"-n '__fish_seen_subcommand_from {command.name}'"
-        if command.values:
-            lines.append(f"complete -c commcalc {seen} -a '{' '.join(command.values)}'")
-        if command.files:
+        if command.group:
+            continue
+        seen = condition(command.path)
+        if replies(command.words):
+            lines.append(f"complete -c commcalc {seen}{replies(command.words)}")
+        if command.words.files:
             lines.append(f"complete -c commcalc {seen} -F")
         for option in command.options:
             for spelling in option.spellings:
                 long = f"-l {spelling[2:]}" if spelling.startswith("--") else f"-s {spelling[1:]}"
-                value = " -x" if option.takes_value and not option.files else " -r -F" if option.takes_value else ""
-                values = f" -a '{' '.join(option.values)}'" if option.values else ""
-                lines.append(f"complete -c commcalc {seen} {long}{value}{values} -d '{quoted(option.help)}'")
+                value = " -r -F" if option.words.files else " -x" if option.takes_value else ""
+                lines.append(
+                    f"complete -c commcalc {seen} {long}{value}{replies(option.words)} -d '{quoted(option.help)}'"
+                )
     return "\n".join(lines) + "\n"
 
 

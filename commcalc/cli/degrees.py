@@ -31,6 +31,7 @@ Examples:
   commcalc degrees --model llama-3-70b
   commcalc degrees --model llama-2-13b --tp 1..16
   commcalc degrees --model phi-3-medium --phase decode --tp 2,4,8 --json
+  commcalc degrees --model qwen2.5-7b --framework vllm
   commcalc degrees --model '{num_attention_heads: 40}' --tp 3
 """
 
@@ -63,7 +64,7 @@ def degrees(
     raise_all([UsageError(f"degrees does not ask for {one.path}", where=one.origin) for one in foreign])
     job = resolve_job(request)
     rules = limits(job.model, job.parallel, job.work)
-    if not rules:
+    if not rules and not limits(job.model, job.parallel._replace(framework=None), job.work):
         raise SpecError(
             "the model gives nothing that a degree must divide",
             where="--model",
@@ -80,13 +81,13 @@ def degrees(
     from commcalc.report import json as as_json
 
     if style is Format.JSON:
-        text = as_json.render_json(degrees_document(job.model, rules, found))
+        text = as_json.render_json(degrees_document(job.model, job.parallel, rules, found))
     elif style is Format.JSONL:
         text = as_json.render_jsonl(degree.record() for degree in found)
     else:
         from commcalc.report import table
 
-        tables = degrees_tables(job.model, rules, found)
+        tables = degrees_tables(job.model, job.parallel, rules, found)
         if style is Format.CSV:
             text = table.render_csv([degree.record() for degree in found])
         elif style is Format.MARKDOWN:

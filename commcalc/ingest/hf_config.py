@@ -74,6 +74,7 @@ class _Reader:
         for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
             self.take(key, needed=True)
         self.take("max_position_embeddings")
+        self.put("family", self.name, "model_type")
         self.heads()
         if self.family.latent or self.number("kv_lora_rank"):
             self.latent()

@@ -34,7 +34,7 @@ class Degree(NamedTuple):
             "reasons": list(self.reasons),
             "kv_replication": self.kv_replication,
             "padded_vocab_size": self.padded_vocab_size,
-            "vocab_rows_per_rank": self.padded_vocab_size // self.tp,
+            "vocab_rows_per_rank": -(-self.padded_vocab_size // self.tp),
             "padding": self.padding,
             "hints": list(self.hints),
         }
@@ -50,19 +50,22 @@ def examine(tp: int, model: Model, rules: Sequence[Limit], parallel: Parallelism
         rows = vocab.padded(tp)
     else:
         rows = 0 if model.vocab_size is None else padded_vocab(model.vocab_size, tp, parallel.vocab_padding)
-    padding = {rule.key: rule.padded(tp) for rule in broken if rule.name != "sequence"}
+    padding = {rule.key: rule.padded(tp) for rule in broken if rule.name != "sequence" and not rule.refusal}
     legal = listed(legal_degrees(rules)) if broken else ""
     hints = tuple(way_out(rule, model, tp, legal) for rule in broken)
     return Degree(tp, not broken, tuple(rule.reason(tp) for rule in broken), shared, rows, padding, hints)
 
 
-def degrees_document(model: Model, rules: Sequence[Limit], degrees: Sequence[Degree]) -> dict[str, object]:
+def degrees_document(
+    model: Model, parallel: Parallelism, rules: Sequence[Limit], degrees: Sequence[Degree]
+) -> dict[str, object]:
     """The document of ``commcalc degrees --json``."""
     bound = largest_degree(rules)
     return {
         "schema": SCHEMA,
         "version": __version__,
         "model": model.name,
+        "framework": parallel.framework,
         "rules": [
             {"name": rule.name, "key": rule.key, "value": rule.value, "legal": rule.legal(bound)} for rule in rules
         ],
@@ -71,9 +74,12 @@ def degrees_document(model: Model, rules: Sequence[Limit], degrees: Sequence[Deg
     }
 
 
-def degrees_tables(model: Model, rules: Sequence[Limit], degrees: Sequence[Degree]) -> list[Table]:
+def degrees_tables(
+    model: Model, parallel: Parallelism, rules: Sequence[Limit], degrees: Sequence[Degree]
+) -> list[Table]:
     """The rules with what they allow, then each degree asked for."""
     bound = largest_degree(rules)
+    whose = f", by {parallel.framework}" if parallel.framework else ""
     by_rule = tuple((rule.name, str(rule.value), listed(rule.legal(bound), 12)) for rule in rules)
     by_rule += (("all", "", listed(legal_degrees(rules, bound), 12)),)
     asked = tuple(
@@ -87,7 +93,9 @@ def degrees_tables(model: Model, rules: Sequence[Limit], degrees: Sequence[Degre
         for degree in degrees
     )
     return [
-        Table(f"Rules of {model.name} for tp", (Column("rule"), Column("value", True), Column("legal")), by_rule),
+        Table(
+            f"Rules of {model.name} for tp{whose}", (Column("rule"), Column("value", True), Column("legal")), by_rule
+        ),
         Table(
             "Degrees",
             (

@@ -20,14 +20,15 @@ def render_jsonl(records: Iterable[Mapping[str, object]]) -> str:
 
 def error_document(error: CommcalcError) -> dict[str, object]:
     """An error as a document; every single violation is listed."""
+    return {"error": violation(error) | {"violations": [violation(problem) for problem in error.problems]}}
 
-    def single(problem: CommcalcError) -> dict[str, object]:
-        return {
-            "kind": problem.kind,
-            "message": problem.message,
-            "where": problem.place(),
-            "context": problem.context,
-            "hint": problem.hint,
-        }
 
-    return {"error": single(error) | {"violations": [single(problem) for problem in error.problems]}}
+def violation(problem: CommcalcError) -> dict[str, object]:
+    """One thing that is wrong, as a record."""
+    return {
+        "kind": problem.kind,
+        "message": problem.message,
+        "where": problem.place(),
+        "context": problem.context,
+        "hint": problem.hint,
+    }

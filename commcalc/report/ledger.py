@@ -11,9 +11,11 @@ from commcalc.accounting.ledger import GROUPS
 from commcalc.accounting.pricing import Entry, PricedLedger, Total
 from commcalc.accounting.rows import Row
 from commcalc.accounting.tensors import TensorLine
+from commcalc.catalog.hardware import hardware_values
 from commcalc.catalog.job import Job
 from commcalc.network.hierarchy import Phase
 from commcalc.report.table import Column, Table
+from commcalc.transformer.work import Framework
 from commcalc.units import format_binary, format_bytes, format_seconds
 
 SCHEMA = "commcalc/ledger/1"
@@ -52,33 +54,11 @@ def ledger_document(
 def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
     """The resolved inputs, the sizes behind the formulas, and where each value came from."""
     ledger = priced.ledger
-    hardware: dict[str, object] = {}
-    if job.hardware is not None:
-        hardware = {
-            "name": job.hardware.name,
-            "chip": {
-                "flops": {str(dtype): peak for dtype, peak in job.hardware.flops.items()},
-                "hbm_bytes": job.hardware.hbm_bytes,
-                "hbm_bytes_per_s": job.hardware.hbm_bytes_per_s,
-            },
-            "network": [
-                {
-                    "name": level.name,
-                    "topology": level.topology,
-                    "devices": level.devices,
-                    "bandwidth_bytes_per_s": level.bandwidth,
-                    "latency_s": level.latency_s,
-                    "in_network_reduction": None
-                    if level.in_network is None
-                    else {"latency_s": level.in_network.latency_s, "min_ranks": level.in_network.min_ranks},
-                }
-                for level in job.hardware.network.levels
-            ],
-        }
-    parallel = _values(ledger.parallel) | {"order": "-".join(ledger.parallel.order), "framework": job.framework}
+    whose = ledger.parallel.framework or Framework.MEGATRON
+    parallel = _values(ledger.parallel) | {"order": "-".join(ledger.parallel.order), "framework": whose}
     return {
         "model": ledger.model.described(),
-        "hardware": hardware,
+        "hardware": {} if job.hardware is None else {"name": job.hardware.name, **hardware_values(job.hardware)},
         "parallelism": parallel,
         "workload": _values(ledger.work) | {"microbatches": ledger.microbatches},
         "links": {"algorithm": job.algorithm, "convention": job.convention},

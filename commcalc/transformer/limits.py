@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from commcalc.errors import CommcalcError, IllegalDegree
+from commcalc.transformer.frameworks import HABITS, Habits
 from commcalc.transformer.layout import KvPolicy, splits
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Parallelism, Workload, padded_vocab, splittable_vocab
@@ -18,7 +19,7 @@ class Limit(NamedTuple):
     """One dimension that TP splits: ``value`` things (heads, columns, tokens) over the ranks.
 
     ``group`` columns share one quantisation scale and stay together. ``kv`` is set for KV heads, of which there may
-    be fewer than ranks.
+    be fewer than ranks. ``refusal`` forbids every degree above 1, and says why.
     """
 
     name: str
@@ -30,11 +31,14 @@ class Limit(NamedTuple):
     vocab: Parallelism | None = None
     # The rule holds only for more ranks than these.
     above: int = 0
+    refusal: str = ""
 
     def allows(self, tp: int) -> bool:
         """Whether this dimension can be split (or shared) by ``tp`` ranks."""
         if tp <= self.above:
             return True
+        if self.refusal:
+            return tp == 1
         if self.vocab is not None:
             return padded_vocab(self.value, tp, self.vocab.vocab_padding) % tp == 0
         if self.kv is not None and tp > self.value:
@@ -43,6 +47,11 @@ class Limit(NamedTuple):
 
     def reason(self, tp: int) -> str:
         """Why ``tp`` is not allowed, with the remainder."""
+        if self.refusal:
+            return self.refusal
+        if self.name == "sequence" and self.group > 1:
+            each = tp * self.group
+            return f"{self.value} {self.noun} mod {each} ({tp} ranks x {self.group}) = {self.value % each}"
         if self.group > 1:
             groups, rest = divmod(self.value, self.group)
             if rest:
@@ -78,42 +87,81 @@ class Limit(NamedTuple):
 
 
 def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
-    """The rules that the model and the layout put on TP; dimensions that the model does not give have none."""
+    """The rules that model, layout and framework put on TP; dimensions that the model does not give have none."""
     weights, stream = splits(parallel.layout)
     found = []
-    if "N" in weights and model.num_attention_heads is not None:
-        found.append(Limit(name="heads", key="num_attention_heads", noun="heads", value=model.num_attention_heads))
-    if "K" in weights and model.num_key_value_heads is not None:
-        found.append(
-            Limit(
-                name="kv_heads", key="num_key_value_heads", noun="KV heads",
-                value=model.num_key_value_heads, kv=parallel.kv,
-            )
-        )  # fmt: skip
-    width = model.dims.get("QKV")
-    if "K" in weights and parallel.kv is KvPolicy.GATHER and width is not None:
-        found.append(
-            Limit(
-                name="qkv", key="num_attention_heads", noun="QKV columns", value=width,
-                above=model.num_key_value_heads or 0,
-            )
-        )  # fmt: skip
-    if "F" in weights and model.intermediate_size is not None:
-        found.append(
-            Limit(
-                name="ffn", key="intermediate_size", noun="FFN columns",
-                value=model.intermediate_size, group=model.quantization_group_size,
-            )
-        )  # fmt: skip
+    if "N" in weights:
+        found += _of_attention(model, parallel)
+    if "F" in weights:
+        found += _of_columns(model)
     if "V" in weights and model.vocab_size is not None:
         found.append(
             Limit(name="vocab", key="vocab_size", noun="vocabulary rows", value=model.vocab_size, vocab=parallel)
         )
-    if "T" in stream:
+    habits = HABITS[parallel.framework] if parallel.framework is not None else None
+    shares = habits.sequence_shares if habits is not None and weights and work.phase.training else 0
+    if "T" in stream or shares:
         found.append(
-            Limit(name="sequence", key="sequence_length", noun="tokens of a sequence", value=work.tokens_per_sequence)
-        )
+            Limit(
+                name="sequence", key="sequence_length", noun="tokens of a sequence",
+                value=work.tokens_per_sequence, group=shares or 1,
+            )
+        )  # fmt: skip
+    return found if habits is None else _relaxed(found, habits, model)
+
+
+def _of_attention(model: Model, parallel: Parallelism) -> list[Limit]:
+    """Heads, of every kind of attention that the model has. Latent attention has one KV, held by every rank."""
+    found = []
+    heads, kv = model.num_attention_heads, model.num_key_value_heads
+    if heads is not None:
+        found.append(Limit(name="heads", key="num_attention_heads", noun="heads", value=heads))
+    if kv is not None and not model.kv_lora_rank:
+        found.append(Limit(name="kv_heads", key="num_key_value_heads", noun="KV heads", value=kv, kv=parallel.kv))
+    if model.global_num_key_value_heads:
+        found.append(
+            Limit(
+                name="global_kv_heads", key="global_num_key_value_heads", noun="KV heads of global layers",
+                value=model.global_num_key_value_heads, kv=parallel.kv,
+            )
+        )  # fmt: skip
+    width = model.dims.get("QKV")
+    if parallel.kv is KvPolicy.GATHER and width is not None and not model.kv_lora_rank:
+        found.append(Limit(name="qkv", key="num_attention_heads", noun="QKV columns", value=width, above=kv or 0))
+    for side in ("key", "value"):
+        count = getattr(model, f"linear_num_{side}_heads")
+        if count:
+            key = f"linear_num_{side}_heads"
+            found.append(Limit(name=f"linear_{side}_heads", key=key, noun=f"linear {side} heads", value=count))
     return found
+
+
+def _of_columns(model: Model) -> list[Limit]:
+    """Columns of the dense MLP, of each expert, and of the expert that all tokens share."""
+    columns = (
+        ("ffn", "intermediate_size", "FFN columns", model.intermediate_size),
+        ("expert_ffn", "moe_intermediate_size", "columns of an expert", model.moe_intermediate_size),
+        ("shared_ffn", "shared_expert_intermediate_size", "columns of the shared expert",
+         model.shared_expert_intermediate_size),
+    )  # fmt: skip
+    return [
+        Limit(name=name, key=key, noun=noun, value=value, group=model.quantization_group_size)
+        for name, key, noun, value in columns
+        if value
+    ]
+
+
+def _relaxed(found: Sequence[Limit], habits: Habits, model: Model) -> list[Limit]:
+    """The rules that a framework keeps: what it splits unevenly or leaves whole has none."""
+    if model.family in habits.without_plan:
+        refusal = f"transformers has no tp_plan for {model.family}"
+        return [Limit(name="plan", key="family", noun="", value=1, refusal=refusal)]
+    free = set(habits.uneven)
+    if model.family in habits.whole_attention:
+        free |= {"heads", "kv_heads"}
+    if model.family in habits.whole_experts:
+        free |= {"expert_ffn", "shared_ffn"}
+    return [rule for rule in found if rule.name not in free]
 
 
 def largest_degree(rules: Sequence[Limit]) -> int:
@@ -166,11 +214,16 @@ def listed(degrees: Sequence[int], most: int = 24) -> str:
 def way_out(rule: Limit, model: Model, tp: int, legal: str) -> str:
     """What to do about a rule that ``tp`` breaks; ``legal`` are the degrees that break none."""
     if rule.kv is KvPolicy.REFUSE and tp > rule.value and tp % rule.value == 0:
-        rows = "" if model.head_dim is None else f" ({rule.value * model.head_dim / tp:g} rows of K on a rank)"
+        width = None if rule.name != "kv_heads" else model.head_dim
+        rows = "" if width is None else f" ({rule.value * width / tp:g} rows of K on a rank)"
         return (
             f"each KV head would be cut{rows}: --kv replicate keeps {tp // rule.value} copies of each, "
             f"--kv gather gathers the QKV activation; otherwise legal: {legal}"
         )
+    if rule.refusal:
+        return "another --framework may split it"
+    if rule.name == "sequence" and rule.group > 1:
+        return f"a sequence length that {tp * rule.group} divides; otherwise legal: {legal}"
     if rule.name == "sequence":
         return f"--no-sp, or a sequence length that {tp} divides; otherwise legal: {legal}"
     padded = rule.padded(tp)

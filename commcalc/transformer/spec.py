@@ -122,6 +122,8 @@ class Model(NamedTuple):
     global_keys_are_values: bool = False
     attention_output_gate: bool = False
     attention_sinks: bool = False
+    # The ``model_type`` of Hugging Face, by which frameworks know it.
+    family: str = ""
 
     def need(self, key: str, purpose: str) -> int:
         """The size ``key``; `SpecError` naming it and what it is needed for where it was not given."""

@@ -24,6 +24,16 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
+class Framework(StrEnum):
+    """Whose rules say what is legal (`transformer.frameworks`); ``hf`` is the ``tp_plan`` of transformers itself."""
+
+    MEGATRON = "megatron"
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    HF = "hf"
+    TORCHTITAN = "torchtitan"
+
+
 class VocabPadding(StrEnum):
     """To what the vocabulary is padded before it is split.
 
@@ -77,6 +87,8 @@ class Parallelism(NamedTuple):
     order: tuple[str, ...] = DEFAULT_ORDER
     kv: KvPolicy = KvPolicy.REFUSE
     vocab_padding: VocabPadding = VocabPadding.MEGATRON
+    # None: nobody was named; every dimension must divide, and KV heads follow `kv`.
+    framework: Framework | None = None
 
     @property
     def mesh(self) -> Mesh:

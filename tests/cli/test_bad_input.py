@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -36,7 +38,8 @@ OPTIONS = [
     (["--dtype", "bf61"], 2, "error: unknown dtype 'bf61'\n  at --dtype bf61 workload.dtype\nhint: did you mean bf16"),
     (["--phase", "training"], 2, "hint: did you mean train?"),
     (["--layout", "megatron_sp"], 2, "hint: did you mean megatron-sp or megatron?"),
-    (["--framework", "vllm"], 2, "error: unknown framework 'vllm'"),
+    (["--framework", "vllm"], 2, "error: the ledger follows megatron only so far, not vllm"),
+    (["--framework", "vlm"], 2, "error: unknown framework 'vlm'\n  at --framework vlm parallelism.framework\nhint: did you mean vllm?"),
     (["--order", "tp-dp"], 2, "error: 'tp-dp' is no order of the axes"),
     (["--bandwidth", "450"], 2, "error: '450' has no unit\n  at --bandwidth 450\nhint: a rate needs one, like 450GB/s or 400Gb/s"),
     (["--bandwidth", "450GB"], 2, "error: unknown unit 'GB' in '450GB'"),
@@ -229,6 +232,50 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
     ):
         ran = run_commcalc("ledger", *args, cwd=tmp_path)
         assert (ran.status, text in ran.err) == (2, True), ran.err
+
+
+def test_a_file_of_a_gigabyte_is_refused_after_its_first_megabyte(tmp_path: Path) -> None:
+    path = tmp_path / "huge.yaml"
+    with path.open("wb") as file:
+        file.truncate(10**9)
+    measured = "import resource, commcalc.cli as c; s = c.run(['ledger', {path!r}]); print(s, resource.getrusage(0)[2])"
+    for given in (str(path), "--model=" + str(path)):
+        ran = run_commcalc("ledger", given)
+        assert (ran.status, ran.out) == (2, "")
+        assert ran.err.startswith("error: larger than 1048576 bytes")
+    done = subprocess.run(
+        [sys.executable, "-c", measured.format(path=str(path))], capture_output=True, text=True, env=environment()
+    )
+    status, kib = done.stdout.split()
+    assert (status, int(kib) < 200_000) == ("2", True)
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "closed.yaml"
+    path.write_text("model: llama-3-8b")
+    path.chmod(0)
+    given, why = str(path), "permission denied"
+    if os.geteuid() == 0:  # root reads everything but this
+        given, why = "/proc/self/mem", "input/output error"
+    for args in (["ledger", given], ["ledger", "--model", f"./{given}"[2:]], ["presets", "validate", given]):
+        ran = run_commcalc(*args)
+        assert (ran.status, f"error: cannot be read: {why}\n  at {given}" in ran.err) == (2, True), ran.err
+
+
+def test_a_job_typed_at_a_terminal() -> None:
+    """``-`` on a terminal says what it waits for; what is typed up to Ctrl-D is the job."""
+    main, terminal = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "commcalc", "ledger", "-", "--json"],
+        stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert process.stderr.readline() == "reading the job from the terminal; end it with Ctrl-D\n"
+        os.write(main, b"model: llama-3-8b\nparallelism: {tp: 2}\n\x04")
+        out, _ = process.communicate(timeout=60)
+    os.close(main)
+    os.close(terminal)
+    assert (process.returncode, json.loads(out)["inputs"]["parallelism"]["tp"]) == (0, 2)
 
 
 def test_standard_input_that_is_empty_binary_or_closed(tmp_path: Path) -> None:

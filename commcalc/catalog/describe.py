@@ -1,0 +1,242 @@
+"""What a preset or a file is, as data: its values, what follows from them, and where each came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+from typing import NamedTuple
+
+from commcalc.catalog import presets
+from commcalc.catalog.fields import Field, read_section, text
+from commcalc.catalog.hardware import Hardware, hardware_values, read_hardware
+from commcalc.catalog.job import SECTIONS, Request, resolve_job
+from commcalc.catalog.models import FIELDS, read_model
+from commcalc.catalog.provenance import cited
+from commcalc.document import Items, Leaf, Section, parse_document, plain, read_text
+from commcalc.errors import CommcalcError, SpecError, UnknownName, raise_all
+from commcalc.transformer.limits import legal_degrees, limits
+from commcalc.transformer.parameters import active_parameters, missing, parameters
+from commcalc.transformer.spec import Model
+from commcalc.transformer.work import Parallelism, Workload
+from commcalc.units import format_parameters, format_rate
+
+KINDS = tuple(presets.FOLDERS)
+# Keys by which a file that stands in no folder of a kind is told from the others.
+_JOB_KEYS = {"parallelism", "workload", "links"}
+_HARDWARE_KEYS = {"chip", "network"}
+# What a file says of itself.
+_ABOUT = {key: Field(text) for key in ("confidence", "hf_repo", "notes")}
+# Fields of experts, shown of every model so that a reader need not ask whether they are there.
+_ALWAYS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_layers")
+
+
+class Described(NamedTuple):
+    """A preset: ``values`` in SI units, ``derived`` what follows, ``sources`` the origin of each value by its path."""
+
+    kind: str
+    name: str
+    values: Mapping[str, object]
+    derived: Mapping[str, object]
+    sources: Mapping[str, str]
+    about: Mapping[str, object]
+
+
+def describe(given: str, kind: str | None = None) -> Described:
+    """The preset, YAML file or ``config.json`` that ``given`` names; all that is wrong with it is raised together."""
+    if kind is None:
+        kind = kind_of(given) if presets.is_path(given) else kind_with(given)
+    section = presets.load(kind, given)
+    return _DESCRIBERS[kind](section, given)
+
+
+def kind_with(name: str) -> str:
+    """The kind that has a preset of this name: models are asked first, then hardware, then jobs."""
+    for kind in KINDS:
+        try:
+            presets.resolve(kind, name)
+            return kind
+        except UnknownName:
+            continue
+    known = [one for kind in KINDS for one in presets.names(kind)]
+    raise UnknownName("preset", name, known, where=name[:80])
+
+
+def kind_of(path: str) -> str:
+    """The kind of a file: by the folder it stands in, or by its keys."""
+    folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    for kind, name in presets.FOLDERS.items():
+        if folder == name:
+            return kind
+    keys = parse_document(read_text(path), path).entries.keys()
+    if keys & _HARDWARE_KEYS:
+        return "hardware"
+    return "job" if keys & _JOB_KEYS or {"model", "hardware"} & keys else "model"
+
+
+class Listed(NamedTuple):
+    """One line of the list. ``size`` is for people: parameters, memory and network, or what a job joins."""
+
+    kind: str
+    name: str
+    aliases: tuple[str, ...]
+    family: str
+    size: str
+    parameters: int | None
+    confidence: str
+    # ``packaged``, or the file of a user's own.
+    origin: str
+
+    def record(self) -> dict[str, object]:
+        """The fields of the JSON document."""
+        return self._asdict() | {"aliases": list(self.aliases)}
+
+
+def listing(kinds: Sequence[str] = KINDS) -> tuple[list[Listed], list[tuple[str, CommcalcError]]]:
+    """Every preset of these kinds, by kind and name, and the files that cannot be read."""
+    found: list[Listed] = []
+    broken: list[tuple[str, CommcalcError]] = []
+    for kind in kinds:
+        for name, path in presets.preset_files(kind).items():
+            try:
+                one = describe(name, kind)
+            except CommcalcError as problem:
+                broken.append((str(path), problem))
+                continue
+            found.append(
+                Listed(
+                    kind,
+                    name,
+                    tuple(presets.aliases(path)),
+                    str(one.values.get("family", "")),
+                    _size(one),
+                    one.derived.get("parameters"),  # type: ignore[arg-type]
+                    str(one.about.get("confidence", "")),
+                    "packaged" if presets.is_packaged(path) else str(path),
+                )
+            )
+    return found, broken
+
+
+def _size(one: Described) -> str:
+    if one.kind == "model":
+        total, active = one.derived["parameters"], one.derived["active_parameters"]
+        if not isinstance(total, int) or not isinstance(active, int):
+            return "sizes missing"
+        return format_parameters(total) + ("" if active == total else f", {format_parameters(active)} active")
+    if one.kind == "job":
+        names = [str(one.values[key]) for key in ("model", "hardware") if isinstance(one.values.get(key), str)]
+        return " on ".join(names) or "its own fields"
+    network = one.values["network"]
+    assert isinstance(network, list)  # noqa: S101  (hardware_values; mypy does not see it)
+    return "; ".join(
+        f"{level['name']} {format_rate(level['bandwidth_bytes_per_s'])}"
+        + (f" x {level['devices']}" if level["devices"] else "")
+        for level in network
+    )
+
+
+def _model(section: Section, given: str) -> Described:  # noqa: ARG001
+    model, read = read_model(section)
+    raise_all(read.problems)
+    told = section.entries.get("sources")
+    # Every given value with its source; those of parts that a model has not are left out.
+    values = {key: getattr(model, key) for key in (*model.described(), *_ALWAYS) if key != "name"}
+    sources = {
+        key: cited(read.sources[key], key, told) or read.sources[key]
+        for key in FIELDS
+        if key in read.sources and key in values
+    }
+    return Described("model", model.name, values, derived_of(model), sources, about(section, "model"))
+
+
+def derived_of(model: Model) -> dict[str, object]:
+    """Parameters (None where a size is not given), their bytes by element type, and the legal TP degrees."""
+    counted = not missing(model)
+    total = parameters(model) if counted else None
+    rules = limits(model, Parallelism(), Workload())
+    return {
+        "parameters": total,
+        "active_parameters": active_parameters(model) if counted else None,
+        "parameter_bytes": {} if total is None else {"fp32": 4 * total, "bf16": 2 * total, "fp8": total},
+        "legal_tp": legal_degrees(rules) if rules else [],
+        "not_priced_yet": model.unpriced(),
+    }
+
+
+def _hardware(section: Section, given: str) -> Described:  # noqa: ARG001
+    hardware, places, problems = read_hardware(section)
+    raise_all(problems)
+    told = section.entries.get("sources")
+    sources = {_value_path(key): cited(where, key, told) or where for key, where in places.items()}
+    values = hardware_values(hardware)
+    return Described("hardware", hardware.name, values, _intensities(hardware), sources, about(section, "hardware"))
+
+
+def _value_path(key: str) -> str:
+    """The path among the values of what a file calls ``key``: ``network.nvlink.latency_s`` for ``...latency``."""
+    whole = {"chip.hbm.capacity": "chip.hbm_bytes", "chip.hbm.bandwidth": "chip.hbm_bytes_per_s"}
+    start, dot, last = key.rpartition(".")
+    return whole.get(key, start + dot + {"bandwidth": "bandwidth_bytes_per_s", "latency": "latency_s"}.get(last, last))
+
+
+def _intensities(hardware: Hardware) -> dict[str, object]:
+    """How many FLOP a chip makes in the time one byte takes: from its memory, and through each level."""
+    memory = hardware.hbm_bytes_per_s
+
+    def at(rate: float) -> dict[str, object]:
+        ratios = {str(dtype): peak / rate for dtype, peak in hardware.flops.items()}
+        return {dtype: ratio if isfinite(ratio) else None for dtype, ratio in ratios.items()}
+
+    return {
+        "flops_per_hbm_byte": {} if memory is None else at(memory),
+        "flops_per_network_byte": {level.name: at(level.bandwidth) for level in hardware.network.levels},
+    }
+
+
+def _job(section: Section, given: str) -> Described:
+    job = resolve_job(Request(job=given))
+    degrees = job.parallel
+    values = {key: plain(node) for key, node in section.entries.items() if key in SECTIONS}
+    devices = degrees.tp * degrees.cp * degrees.pp * degrees.dp
+    derived = {"devices": devices, "tokens_per_microbatch": job.work.micro_batch_size * job.work.tokens_per_sequence}
+    told = section.entries.get("sources")
+    sources = {path: cited(where, path, told) or where for path, where in _places(section, values)}
+    return Described("job", str(plain(section.entries["name"])), values, derived, sources, about(section, "job"))
+
+
+def _places(section: Section, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Path and place of the values of a job, two levels deep."""
+    for key in keys:
+        node = section.entries[key]
+        under = node.entries if isinstance(node, Section) else {}
+        yield from [(f"{key}.{name}", inner.where) for name, inner in under.items()] or [(key, node.where)]
+
+
+def about(section: Section, kind: str) -> dict[str, object]:
+    """What a file says about itself: other names, confidence, repository, notes."""
+    found: dict[str, object] = {}
+    names = section.entries.get("aliases")
+    if names is not None:
+        if not isinstance(names, Items) or not all(isinstance(name, Leaf) and name.text for name in names.items):
+            raise SpecError("aliases is no list of names", where=names.where, hint="aliases: [h100, h100-sxm5]")
+        found["aliases"] = [name.text for name in names.items if isinstance(name, Leaf)]
+    told = {key: node for key, node in section.entries.items() if key in _ABOUT}
+    read = read_section(Section(section.where, told, section.keys), _ABOUT, kind)
+    raise_all(read.problems)
+    return found | read.values
+
+
+_DESCRIBERS = {"model": _model, "hardware": _hardware, "job": _job}
+
+
+def check_file(path: str, kind: str | None = None) -> tuple[str, str, list[CommcalcError]]:
+    """Kind and name of a file, and all that is wrong with it."""
+    try:
+        kind = kind_of(path) if kind is None else kind
+        found = describe(path, kind)
+    except CommcalcError as problem:
+        return kind or "", "", list(problem.problems)
+    if found.kind == "model" and not any(found.values[key] for key in ("hidden_size", "num_attention_heads")):
+        return kind, found.name, [SpecError("gives no size of a model", where=path, hint="add hidden_size")]
+    return kind, found.name, []

@@ -1,0 +1,71 @@
+"""What each framework accepts, against lists made from the frameworks' own rules (tests/data/divisibility.yaml)."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from commcalc.catalog.job import Assignment, Request, resolve_job
+from commcalc.transformer.limits import limits
+from commcalc.transformer.work import Framework
+from conftest import DATA, run_commcalc
+
+TABLE = yaml.safe_load((DATA / "divisibility.yaml").read_text())
+CASES = [(model, framework, accepted) for model, row in TABLE["models"].items() for framework, accepted in row.items()]
+
+
+def legal(model: str, framework: str) -> list[int]:
+    given = str(DATA / model) if model.startswith("configs/") else model
+    chosen = Assignment("parallelism.framework", framework, "--framework")
+    job = resolve_job(Request(model=given, assignments=[chosen]))
+    rules = limits(job.model, job.parallel, job.work)
+    return [tp for tp in TABLE["asked"] if all(rule.allows(tp) for rule in rules)]
+
+
+@pytest.mark.parametrize(
+    ("model", "framework", "accepted"), CASES, ids=[f"{model[:24]}-{framework}" for model, framework, _ in CASES]
+)
+def test_accepted(model: str, framework: str, accepted: list[int] | None) -> None:
+    # torchtitan also splits the 4096 tokens of the sequence; all degrees of these lists that divide 2048 stay.
+    sequence = [tp for tp in accepted or [] if framework != "torchtitan" or 2048 % tp == 0]
+    assert legal(model, framework) == sequence
+
+
+@pytest.mark.parametrize("model", TABLE["hf_free"])
+def test_transformers_leaves_some_attention_whole(model: str) -> None:
+    assert legal(model, "hf") == TABLE["asked"]
+
+
+def test_every_framework_is_in_the_table() -> None:
+    assert {framework for _, framework, _ in CASES} == {*Framework}
+
+
+def test_the_framework_says_what_happens_to_few_kv_heads() -> None:
+    """tp 16 on 8 KV heads: copies in vLLM, a gathered QKV in Megatron, refused by torchtitan."""
+    asked = {}
+    for framework in ("vllm", "megatron", "torchtitan"):
+        ran = run_commcalc("degrees", "--model", "qwen3-8b", "--framework", framework, "--tp", "16", "--json")
+        asked[framework] = (ran.status, ran.json["degrees"][0]["legal"])
+    assert asked == {"vllm": (0, True), "megatron": (0, True), "torchtitan": (3, False)}
+    gathered = run_commcalc("ledger", "--model", "qwen3-8b", "--framework", "megatron", "--tp", "16", "--json").json
+    assert any(row["collective"] == "all_gather" and row["op"] == "kv_heads" for row in gathered["rows"])
+    assert gathered["inputs"]["sources"]["parallelism.kv"] == "habit of megatron"
+
+
+def test_a_class_without_a_plan_is_refused_with_the_reason() -> None:
+    ran = run_commcalc("degrees", "--model", "gpt2", "--framework", "hf", "--tp", "2")
+    assert ran.status == 3
+    assert "error: tp 2 is not legal for gpt2: transformers has no tp_plan for gpt2" in ran.err
+
+
+def test_torchtitan_splits_the_sequence_too() -> None:
+    """``tokens % (tp * 2cp)``, parallel_dims.py: 1000 tokens on 8 ranks are 62.5 each of two halves."""
+    ran = run_commcalc("degrees", "--model", "llama-3-8b", "--framework", "torchtitan", "--tp", "8", "--seq", "1000")
+    assert ran.status == 3
+    assert "1000 tokens of a sequence mod 16 (8 ranks x 2) = 8" in ran.err
+    assert (
+        run_commcalc(
+            "degrees", "--model", "llama-3-8b", "--framework", "torchtitan", "--tp", "8", "--seq", "1024"
+        ).status
+        == 0
+    )
