@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 
 WRONG_INPUT = 2
 NO_LEGAL_ANSWER = 3
+# Names listed where none is near.
+_MOST_KNOWN = 24
 
 
 class CommcalcError(ValueError):
@@ -102,7 +104,9 @@ class UnknownName(CommcalcError):
     ) -> None:
         names = sorted(set(known))
         near = nearest(given, names)
-        advice = f"did you mean {' or '.join(near)}?" if near else "known: " + (", ".join(names[:24]) or "none")
+        rest = f" and {len(names) - _MOST_KNOWN} more" if len(names) > _MOST_KNOWN else ""
+        known = "known: " + (", ".join(names[:_MOST_KNOWN]) + rest or "none")
+        advice = f"did you mean {' or '.join(near)}?" if near else known
         super().__init__(f"unknown {what} {given[:80]!r}", where=where, hint=hint or advice)
         self.given = given
         self.matches = near

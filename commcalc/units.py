@@ -298,6 +298,15 @@ def format_rate(bytes_per_s: float) -> str:
     return f"{bytes_per_s:.6g} B/s"
 
 
+def format_flops(flops_per_s: float) -> str:
+    """A peak in TFLOP/s, as vendors print it.
+
+    >>> format_flops(9.89e14)
+    '989 TFLOP/s'
+    """
+    return f"{flops_per_s / 1e12:.6g} TFLOP/s"
+
+
 def format_settings(values: Mapping[str, object]) -> str:
     """``tp=8, sp=True`` as errors and headings print it."""
     return ", ".join(f"{name}={value}" for name, value in values.items())

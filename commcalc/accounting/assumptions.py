@@ -26,7 +26,7 @@ def warnings_of(model: Model, parallel: Parallelism, work: Workload) -> list[War
         degree = getattr(parallel, axis)
         if degree > 1 and (axis == "pp" or work.phase.training):
             tied = " and the gradient sync of the tied embedding" if axis == "pp" and model.tie_word_embeddings else ""
-            found.append(Warn("group-not-priced", f"{axis} {degree}: not in this ledger yet: {what}{tied}"))
+            found.append(Warn("group-not-priced", f"{axis} {degree}: a step still lacks {what}{tied}"))
     if parallel.layout is LayoutName.NONE and parallel.tp > 1:
         found.append(
             Warn(

@@ -62,7 +62,9 @@ def _time(entry: Entry) -> list[str]:
     found, row = entry.priced, entry.row
     total = format_seconds(found.cost.time_s)
     equal = entry.crossover_payload_bytes
-    tail = f"; {entry.bound} bound" + (f", equal at a payload of {format_bytes(equal)} B" if equal is not None else "")
+    tail = f"; {entry.bound} bound" + (
+        f", latency and bandwidth equal at a payload of {format_bytes(equal)} B" if equal else ""
+    )
     if not found.phases:
         lines = [f"time = {_parts(found.cost)} = {total} ({found.cost.algorithm} on {found.level}{tail})"]
         if found.cost.algorithm is Algorithm.IN_NETWORK:
@@ -111,13 +113,15 @@ def explain_names(priced: PricedLedger) -> list[str]:
 def explain_links(levels: tuple[Level, ...]) -> list[str]:
     """The levels with the numbers that times are made of."""
     lines = []
-    for level in levels:
+    for inside, level in enumerate(levels):
         joins = f"{level.devices} devices" if level.devices else "any number of devices"
         line = f"{level.name}: {level.topology} of {joins}, {format_rate(level.bandwidth)} one way per device"
         line += f", {format_seconds(level.latency_s)} a step"
         if level.in_network is not None:
             sums = level.in_network
             line += f"; sums in the switch from {sums.min_ranks} ranks, {format_seconds(sums.latency_s)} a call"
+        if inside:
+            line += "; one flat ring across it runs on the links of all members of a domain at once"
         lines.append(line)
     return lines
 

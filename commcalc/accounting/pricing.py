@@ -180,7 +180,11 @@ def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[
     if algorithm is Algorithm.AUTO:
         said.append("algorithm: the fastest that a level offers to each collective; hierarchical across levels")
     else:
-        said.append(f"algorithm: {algorithm}, where a collective can use it; the ring where not")
+        said.append(
+            f"algorithm: {algorithm}"
+            if algorithm is Algorithm.RING
+            else f"algorithm: {algorithm} where a collective can use it, else the ring"
+        )
     ridden = {name for entry in priced.entries for name in _levels_of(entry)}
     idle = [level.name for level in network.levels if level.latency_s == 0 and level.name in ridden]
     if idle:
@@ -188,7 +192,7 @@ def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[
     if any(entry.priced and entry.priced.phases for entry in priced.entries):
         said.append("phases of a collective over several levels follow one another; their times add up")
     if priced.ledger.convention is Convention.TEXTBOOK:
-        said.append("textbook convention: times drop the (n-1)/n of the ring")
+        said.append("textbook convention: times of a ring drop its (n-1)/n")
     return said
 
 

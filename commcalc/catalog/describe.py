@@ -14,7 +14,7 @@ from commcalc.catalog.job import SECTIONS, Request, resolve_job
 from commcalc.catalog.models import FIELDS, read_model
 from commcalc.catalog.provenance import cited
 from commcalc.document import Items, Leaf, Section, parse_document, plain, read_text
-from commcalc.errors import CommcalcError, SpecError, UnknownName, raise_all
+from commcalc.errors import CommcalcError, SpecError, UnknownName, nearest, raise_all
 from commcalc.transformer.limits import legal_degrees, limits
 from commcalc.transformer.parameters import active_parameters, missing, parameters
 from commcalc.transformer.spec import Model
@@ -59,7 +59,8 @@ def kind_with(name: str) -> str:
         except UnknownName:
             continue
     known = [one for kind in KINDS for one in presets.names(kind)]
-    raise UnknownName("preset", name, known, where=name[:80])
+    hint = None if nearest(name, known) else "commcalc presets list"
+    raise UnknownName("preset", name, known, where=name[:80], hint=hint)
 
 
 def kind_of(path: str) -> str:

@@ -14,7 +14,7 @@ from commcalc.catalog.fields import Field, dtype, flag, one_of, order, read_sect
 from commcalc.catalog.hardware import Hardware, read_hardware, with_link
 from commcalc.catalog.models import FIELDS as MODEL_FIELDS
 from commcalc.catalog.models import read_model
-from commcalc.catalog.presets import extended, load
+from commcalc.catalog.presets import extended, is_path, load, names
 from commcalc.catalog.provenance import origin
 from commcalc.document import Items, Leaf, Node, Section, parse_document, scalar
 from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError, raise_all
@@ -133,7 +133,7 @@ def _base(request: Request) -> Section:
         root = parse_document(request.job_text, "stdin")
         root.entries.pop("name", None)
     elif request.job is not None:
-        root = load("job", request.job)
+        root = _job_named(request.job)
         root.entries.pop("name", None)
     elif request.model is None:
         root = load("job", DEFAULT_JOB)
@@ -147,6 +147,16 @@ def _base(request: Request) -> Section:
             root.entries[kind] = Leaf(given, given, f"--{kind} {given}")
             root.keys[kind] = f"--{kind}"
     return root
+
+
+def _job_named(given: str) -> Section:
+    """The job of a name or path; a name that is a model's is told apart."""
+    try:
+        return load("job", given)
+    except UnknownName as problem:
+        if not is_path(given) and any(given.casefold() == name for name in names("model")):
+            problem.hint = f"{given} is a model: --model {given}"
+        raise
 
 
 def _expand(root: Section, kind: str) -> None:
@@ -256,7 +266,9 @@ class _Resolver:
             algorithm=links["algorithm"],
             convention=links["convention"],
             sources=self.sources,
-            assumptions=tuple(self.assumptions(parallel["framework"], model, hardware)),
+            assumptions=tuple(
+                self.assumptions(parallel["framework"], model, hardware, work["phase"], work["sequence_length"])
+            ),
             warnings=tuple(self.warnings),
         )
 
@@ -311,15 +323,23 @@ class _Resolver:
                 )
         return hardware
 
-    def assumptions(self, framework: Framework | None, model: Model, hardware: Hardware | None) -> list[str]:
+    def assumptions(
+        self, framework: Framework | None, model: Model, hardware: Hardware | None, phase: Phase, length: int
+    ) -> list[str]:
         """What was taken for granted before anything was derived."""
         said = [f"framework {framework or Framework.MEGATRON}"]
         taken = [key for key in SHAPES_TRAFFIC if self.sources.get(f"model.{key}") == "default"]
         if taken:
             values = ", ".join(f"{key} {str(getattr(model, key)).lower()}" for key in taken)
             said.append(f"the model does not say, so taken as in Llama: {values}")
+        if self.sources.get("workload.sequence_length") == "default" and phase is not Phase.DECODE:
+            said.append(f"no sequence length is given, so {length} tokens")
         if hardware is not None and hardware.notes:
             said.append(f"{hardware.name}: {hardware.notes}")
+        for key in ("bandwidth", "latency"):
+            for path, where in self.sources.items():
+                if path.endswith(f".{key}") and where.startswith(f"--{key} "):
+                    said.append(f"{path.removeprefix('hardware.network.')} is that of {where}")
         return said
 
     def values(self, name: str, fields: Mapping[str, Field]) -> dict[str, Any]:

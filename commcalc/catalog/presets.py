@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from commcalc.document import Items, Leaf, Node, Section, parse_document, read_text
-from commcalc.errors import SpecError, UnknownName
+from commcalc.errors import SpecError, UnknownName, nearest
 
 _HERE = Path(__file__).resolve().parent.parent
 # A wheel carries the presets inside the package; a checkout has them beside it.
@@ -98,6 +98,10 @@ def _extended(kind: str, section: Section, folder: Path, seen: Sequence[Path]) -
         problem.where = f"{node.where} extends" if problem.where in (None, f"{kind}: {given[:80]}") else problem.where
         raise
     base.entries.pop("aliases", None)
+    notes, name = base.entries.get("notes"), base.entries.get("name")
+    if isinstance(notes, Leaf) and isinstance(name, Leaf):  # they speak of the file they stand in
+        told = f"of {name.text}: {notes.text}"
+        base.entries["notes"] = Leaf(told, told, notes.where)
     return _laid_over(base, section)
 
 
@@ -153,7 +157,8 @@ def resolve(kind: str, given: str, without: Sequence[Path] = ()) -> Path:
         return files[found[0]]
     if found:
         raise SpecError(f"{kind} {given[:80]!r} could be {' or '.join(found)}", where=where)
-    raise UnknownName(f"{kind} preset", given, known, where=where)
+    hint = None if nearest(given, known) else f"commcalc presets list --kind {kind}"
+    raise UnknownName(f"{kind} preset", given, known, where=where, hint=hint)
 
 
 def aliases(path: Path) -> list[str]:

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 # Subcommand: the module behind it, and in that the function, or the group of its own subcommands.
 COMMANDS = {"ledger": "ledger", "degrees": "degrees", "presets": "presets", "completions": "completions"}
 INTERRUPTED = 130
+HELP = """How many bytes a sharding moves, over which links, and how long.
+
+\b
+Examples:
+  commcalc ledger
+  commcalc ledger --model llama-3-70b --hardware h100 --tp 8 --json
+  commcalc degrees --model llama-2-13b
+  commcalc presets list
+"""
 
 
 def main() -> None:
@@ -85,7 +94,7 @@ def application(args: Sequence[str] | None = None) -> typer.Typer:
 
     app = typer.Typer(
         name="commcalc",
-        help="How many bytes a sharding moves, over which links, how long that takes, and whether it is allowed.",
+        help=HELP,
         add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,

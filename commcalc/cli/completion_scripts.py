@@ -120,30 +120,41 @@ def _option(param: object) -> Option:
 
 
 def bash(tree: list[Command]) -> str:
-    """The script for bash."""
+    """The script for bash. It starts no process: even a subshell costs a millisecond."""
 
     def replies(words: Words, indent: str) -> list[str]:
         lines = []
         if words.static:
-            lines.append(f'{indent}COMPREPLY+=($(compgen -W "{" ".join(words.static)}" -- "$cur"))')
+            lines.append(f"{indent}_commcalc_words {' '.join(words.static)}")
         if words.folders:
             lines.append(f"{indent}_commcalc_own {' '.join(words.folders)}")
         if words.files:
-            lines.append(f'{indent}COMPREPLY+=($(compgen -f -- "$cur"))')
+            lines.append(f"{indent}_commcalc_files")
         return lines or [f"{indent}:"]
 
-    first = " ".join(command.path[0] for command in tree if len(command.path) == 1)
-    groups = "|".join(command.path[0] for command in tree if command.group)
     lines = [
         "# bash completion for commcalc; generated, do not edit",
+        "_commcalc_words() {",
+        "    local word",
+        '    for word in "$@"; do',
+        '        [[ $word == "$cur"* ]] && COMPREPLY+=("$word")',
+        "    done",
+        "}",
+        "_commcalc_files() {",
+        "    local file",
+        '    for file in "${cur/#\\~\\//$HOME/}"*; do',
+        '        [[ -e $file ]] && COMPREPLY+=("$file")',
+        "    done",
+        "    compopt -o filenames 2> /dev/null",
+        "}",
         "_commcalc_own() {  # presets in the folders of COMMCALC_PRESETS",
         "    local IFS=: root kind file",
         "    for root in ${COMMCALC_PRESETS-}; do",
         '        for kind in "$@"; do',
-        '            for file in "$root/$kind/"*.yaml; do',
+        '            for file in "$root/$kind/$cur"*.yaml; do',
         "                [[ -e $file ]] || continue",
-        "                file=${file##*/}; file=${file%.yaml}",
-        '                [[ $file == "$cur"* ]] && COMPREPLY+=("$file")',
+        "                file=${file##*/}",
+        '                COMPREPLY+=("${file%.yaml}")',
         "            done",
         "        done",
         "    done",
@@ -153,112 +164,118 @@ def bash(tree: list[Command]) -> str:
         "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}",
         "    COMPREPLY=()",
         "    if (( COMP_CWORD == 1 )); then",
-        f'        COMPREPLY=($(compgen -W "{first} --help --version" -- "$cur"))',
+        f"        _commcalc_words {' '.join(first_words(tree))} --help --version",
         "        return",
         "    fi",
         "    case $command in",
-        f'        {groups}) (( COMP_CWORD > 2 )) && command="$command ${{COMP_WORDS[2]}}" ;;',
+        f'        {group_names(tree)}) (( COMP_CWORD > 2 )) && command="$command ${{COMP_WORDS[2]}}" ;;',
         "    esac",
         '    case "$command:$prev" in',
     ]
     for command in tree:
         for option in command.options:
             if option.takes_value:
-                called = " ".join(command.path)
-                patterns = "|".join(f'"{called}":{one}' for one in option.spellings)
-                lines.append(f"        {patterns})")
-                lines += [*replies(option.words, " " * 12), "            return ;;"]
+                lines += [
+                    f"        {patterns(command, option)})",
+                    *replies(option.words, " " * 12),
+                    "            return ;;",
+                ]
     lines += ["    esac", '    case "$command" in']
     for command in tree:
-        spellings = " ".join(spelling for option in command.options for spelling in option.spellings)
-        lines.append(f'        "{" ".join(command.path)}")')
-        lines.append("            if [[ $cur == -* ]]; then")
-        lines.append(f'                COMPREPLY=($(compgen -W "{spellings}" -- "$cur"))')
-        lines.append("            else")
-        lines += [*replies(command.words, " " * 16), "            fi ;;"]
+        spellings = " ".join(one for option in command.options for one in option.spellings)
+        lines += [
+            f'        "{" ".join(command.path)}")',
+            "            if [[ $cur == -* ]]; then",
+            f"                _commcalc_words {spellings}",
+            "            else",
+            *replies(command.words, " " * 16),
+            "            fi ;;",
+        ]
     lines += ["    esac", "}", "complete -F _commcalc commcalc"]
     return "\n".join(lines) + "\n"
 
 
+def first_words(tree: list[Command]) -> list[str]:
+    """The commands that may stand first."""
+    return [command.path[0] for command in tree if len(command.path) == 1]
+
+
+def group_names(tree: list[Command]) -> str:
+    """The commands that have subcommands, as a pattern."""
+    return "|".join(command.path[0] for command in tree if command.group)
+
+
+def patterns(command: Command, option: Option) -> str:
+    """What stands before an option's value, as a pattern of ``command:word``."""
+    called = " ".join(command.path)
+    return "|".join(f'"{called}":{one}' for one in option.spellings)
+
+
 def zsh(tree: list[Command]) -> str:
-    """The script for zsh."""
+    """The script for zsh. ``_arguments`` would do, but takes 20 ms for the options of the ledger."""
 
     def quoted(text: str) -> str:
-        return text.replace("'", "'\\''").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
+        return text.replace("'", "'\\''").replace(":", "\\:")
 
-    def name(words: Words) -> str:
-        return "_".join(["_commcalc", *words.kinds, *(["file"] if words.files else [])])
-
-    def action(words: Words) -> str:
-        """A list of words, or the function that offers presets and files: an action may hold no colon."""
-        if words.kinds or words.files:
-            return name(words)
-        return f"({' '.join(words.static)})" if words.static else ""
-
-    def function(words: Words) -> list[str]:
-        parts = []
+    def replies(words: Words, indent: str) -> list[str]:
+        lines = []
+        if words.known:
+            lines.append(f"{indent}compadd {' '.join(words.known)}")
         if words.kinds:
-            parts.append(f"'presets:preset:_commcalc_presets {' '.join(words.folders)} -- {' '.join(words.static)}'")
+            names = (name for kind in words.kinds for name in packaged(kind))
+            lines.append(f"{indent}compadd {' '.join(names)}")
+            lines.append(f"{indent}_commcalc_own {' '.join(words.folders)}")
         if words.files:
-            parts.append("'files:file:_files'")
-        return [f"{name(words)}() {{", f"    _alternative {' '.join(parts)}", "}"]
+            lines.append(f"{indent}_files")
+        return lines or [f"{indent}:"]
 
-    def arguments(command: Command, indent: str) -> list[str]:
-        lines = [f"{indent}_arguments -s \\"]
-        for option in command.options:
-            for spelling in option.spellings:
-                value = f":value:{action(option.words)}" if option.takes_value else ""
-                lines.append(f"{indent}    '*{spelling}[{quoted(option.help)}]{value}' \\")
-        return [*lines, f"{indent}    '*:argument:{action(command.words)}'"]
+    def described(found: Iterable[tuple[str, str]], what: str, indent: str) -> list[str]:
+        listed = [f"{indent}    '{word}:{quoted(text)}'" for word, text in found]
+        return [f"{indent}offers=(", *listed, f"{indent})", f"{indent}_describe {what} offers"]
 
-    def described(found: Iterable[Command], indent: str) -> list[str]:
-        listed = [f"{indent}    '{command.path[-1]}:{quoted(command.help)}'" for command in found]
-        return [f"{indent}commands=(", *listed, f"{indent})", f"{indent}_describe command commands"]
-
-    places = (words for one in tree for words in (one.words, *(option.words for option in one.options)))
-    dynamic = dict.fromkeys(words for words in places if words.kinds or words.files)
     lines = [
         "#compdef commcalc",
         "# generated, do not edit",
-        "_commcalc_presets() {  # folders of kinds -- packaged names; the folders of COMMCALC_PRESETS are read too",
-        "    local -a kinds names",
-        "    kinds=(${@[1,${@[(i)--]}-1]})",
-        "    names=(${@[${@[(i)--]}+1,-1]})",
+        "_commcalc_own() {  # presets in the folders of COMMCALC_PRESETS",
         "    local root kind",
+        "    local -a names",
         "    for root in ${(s.:.)COMMCALC_PRESETS-}; do",
-        "        for kind in $kinds; do",
+        "        for kind in $@; do",
         "            names+=($root/$kind/*.yaml(N:t:r))",
         "        done",
         "    done",
         "    compadd -a names",
         "}",
-        *(line for words in dynamic for line in function(words)),
         "_commcalc() {",
-        "    local -a commands",
+        "    local command=$words[2]",
+        "    local -a offers",
         "    if (( CURRENT == 2 )); then",
-        *described([command for command in tree if len(command.path) == 1], " " * 8),
+        *described(((one.path[0], one.help) for one in tree if len(one.path) == 1), "command", " " * 8),
         "        return",
         "    fi",
-        "    local command=$words[2]",
-        "    shift words",
-        "    (( CURRENT-- ))",
+        f'    [[ $command == ({group_names(tree)}) ]] && (( CURRENT > 3 )) && command="$command $words[3]"',
+        '    case "$command:$words[CURRENT-1]" in',
     ]
-    for group in (command for command in tree if command.group):
-        lines += [
-            f"    if [[ $command == {group.path[0]} ]]; then",
-            "        if (( CURRENT == 2 )); then",
-            *described([one for one in tree if one.path[:1] == group.path and one != group], " " * 12),
-            "            return",
-            "        fi",
-            '        command="$command $words[2]"',
-            "        shift words",
-            "        (( CURRENT-- ))",
-            "    fi",
-        ]
-    lines.append("    case $command in")
     for command in tree:
-        if not command.group:
-            lines += [f"        '{' '.join(command.path)}')", *arguments(command, " " * 12), "            ;;"]
+        for option in command.options:
+            if option.takes_value:
+                lines += [
+                    f"        {patterns(command, option)})",
+                    *replies(option.words, " " * 12),
+                    "            return ;;",
+                ]
+    lines += ["    esac", "    case $command in"]
+    for command in tree:
+        spelled = [(one, option.help) for option in command.options for one in option.spellings]
+        below = [(one.path[1], one.help) for one in tree if command.group and one.path[:-1] == command.path]
+        lines += [
+            f"        '{' '.join(command.path)}')",
+            "            if [[ $PREFIX == -* ]]; then",
+            *described(spelled, "-o option", " " * 16),
+            "            else",
+            *(described(below, "command", " " * 16) if below else replies(command.words, " " * 16)),
+            "            fi ;;",
+        ]
     lines += [
         "    esac",
         "}",
@@ -295,7 +312,7 @@ def fish(tree: list[Command]) -> str:
         "end",
         "complete -c commcalc -f",
     ]
-    first = " ".join(command.path[0] for command in tree if len(command.path) == 1)
+    first = " ".join(first_words(tree))
     for command in tree:
         if len(command.path) == 1:
             where = f"-n 'not __fish_seen_subcommand_from {first}'"

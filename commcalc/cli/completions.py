@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from commcalc.cli import options as o
 from commcalc.cli.output import write
 from commcalc.errors import SpecError, UnknownName
 
@@ -33,6 +34,7 @@ Examples:
 FILES = {Shell.BASH: "commcalc.bash", Shell.ZSH: "_commcalc", Shell.FISH: "commcalc.fish"}
 
 
+@o.with_examples(EXAMPLES)
 def completions(
     shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
 ) -> None:
@@ -44,6 +46,3 @@ def completions(
         write(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SpecError("the completion scripts are not installed", where=path.name) from None
-
-
-completions.__doc__ = f"{completions.__doc__}\n\n{EXAMPLES}"

@@ -12,7 +12,7 @@ from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, say, warn, width_of_terminal, write
 from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, SpecError, UsageError, raise_all
 from commcalc.ranges import parse_range
-from commcalc.report.degrees import degrees_document, degrees_tables, examine
+from commcalc.report.degrees import degrees_document, degrees_tables, examine_all
 from commcalc.transformer.limits import largest_degree, limits
 
 # What of a job a question of degrees depends on, besides the model.
@@ -36,6 +36,7 @@ Examples:
 """
 
 
+@o.with_examples(EXAMPLES)
 def degrees(
     ctx: typer.Context,
     model: o.Model = None,
@@ -54,7 +55,7 @@ def degrees(
     json_: o.Json = False,
     no_color: o.NoColor = False,
 ) -> None:
-    """Which TP degrees are legal for a model, and the rule that forbids others.
+    """Which TP degrees are legal, and the rule that forbids others.
 
     The exit status is 3 where none of the degrees asked for is legal.
     """
@@ -75,7 +76,7 @@ def degrees(
     except CommcalcError as problem:
         problem.where = f"--tp {(tp_list or '')[:60]}"
         raise
-    found = [examine(tp, job.model, rules, job.parallel) for tp in asked]
+    found = examine_all(asked, job.model, rules, job.parallel)
     if tp_list is None and any(degree.legal for degree in found):
         found = [degree for degree in found if degree.legal]
     from commcalc.report import json as as_json
@@ -106,6 +107,3 @@ def degrees(
         if len(found) > MOST_TOLD:
             say(f"error: nor are {len(found) - MOST_TOLD} more")
         raise typer.Exit(NO_LEGAL_ANSWER)
-
-
-degrees.__doc__ = f"{degrees.__doc__}\n\n{EXAMPLES}"

@@ -23,6 +23,7 @@ Examples:
 """
 
 
+@o.with_examples(EXAMPLES)
 def ledger(
     ctx: typer.Context,
     job: Annotated[
@@ -38,7 +39,9 @@ def ledger(
     dp: o.Dp = None,
     zero: o.Zero = None,
     layout: o.Layout = None,
-    framework: o.Framework = None,
+    framework: Annotated[
+        o.Text, typer.Option("--framework", metavar="NAME", help="Whose habits: megatron so far.", show_default=False)
+    ] = None,
     order: o.Order = None,
     kv: o.Kv = None,
     vocab_padding: o.VocabPadding = None,
@@ -68,7 +71,10 @@ def ledger(
     json_: o.Json = False,
     no_color: o.NoColor = False,
 ) -> None:
-    """What one layer, one pipeline stage and one step move, and how long it takes."""
+    """What a block, a stage and a step move, and how long it takes.
+
+    Without arguments it answers for the packaged default job; with --model it inherits nothing from that.
+    """
     style = o.format_from(ctx.params)
     if style in (Format.CSV, Format.JSONL):
         _one_table(style, explain=explain, tensors=tensors, ranks=ranks)
@@ -80,9 +86,6 @@ def ledger(
     text = _text(priced, found, style, explain=explain, tensors=tensors, ranks=ranks, no_color=no_color)
     warn(priced.warnings)
     write(text)
-
-
-ledger.__doc__ = f"{ledger.__doc__}\n\n{EXAMPLES}"
 
 
 def _one_table(style: Format, *, explain: bool, tensors: bool, ranks: bool) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Mapping
-from typing import Annotated, Any, Optional
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Optional, TypeVar
 
 import typer
 
@@ -34,7 +35,7 @@ Framework = Annotated[Text, _text("--framework", "NAME", "Whose rules: megatron,
 Order = Annotated[Text, _text("--order", "AXES", "Axes innermost first [tp-cp-ep-dp-pp].")]
 Kv = Annotated[Text, _text("--kv", "POLICY", "TP above the KV heads: refuse, replicate or gather.")]
 VocabPadding = Annotated[Text, _text("--vocab-padding", "RULE", "megatron (128*tp), vllm (64), sglang or none.")]
-Seq = Annotated[Text, _text("--seq", "TOKENS", "Sequence length, like 8192 or 8K.")]
+Seq = Annotated[Text, _text("--seq", "TOKENS", "Sequence length, like 8192 or 8K [4096].")]
 MicroBatch = Annotated[Text, _text("--micro-batch", "N", "Sequences of a microbatch.")]
 GlobalBatch = Annotated[Text, _text("--global-batch", "N", "Sequences of a step [micro-batch x dp].")]
 DtypeOption = Annotated[Text, _text("--dtype", "DTYPE", "Element type of activations [bf16].")]
@@ -90,6 +91,19 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "algorithm": ("links.algorithm", "--algorithm"),
     "convention": ("links.convention", "--convention"),
 }
+
+
+Function = TypeVar("Function", bound=Callable[..., None])
+
+
+def with_examples(examples: str) -> Callable[[Function], Function]:
+    """Put the examples of a command under the first words of its help."""
+
+    def add(function: Function) -> Function:
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{examples}"
+        return function
+
+    return add
 
 
 def request_from(params: Mapping[str, Any]) -> Request:

@@ -20,7 +20,7 @@ Kind = Annotated[
 ]
 
 presets = typer.Typer(
-    help="What is packaged, one preset in full, checking files, importing config.json.\n\n"
+    help="Models, machines and jobs by name; check and import files.\n\n"
     "\b\nExamples:\n  commcalc presets list\n  commcalc presets show llama-3-70b\n",
     no_args_is_help=True,
     add_completion=False,
@@ -50,6 +50,8 @@ Examples:
 """
 
 
+@presets.command("list")
+@o.with_examples(LIST_EXAMPLES)
 def list_(
     ctx: typer.Context,
     pattern: Annotated[
@@ -109,6 +111,8 @@ def list_(
         say("no preset matches")
 
 
+@presets.command("show")
+@o.with_examples(SHOW_EXAMPLES)
 def show(
     ctx: typer.Context,
     name: Annotated[
@@ -136,6 +140,8 @@ def show(
         write(_drawn(style, report.show_tables(found), no_color) + "\n" + report.show_notes(found))
 
 
+@presets.command("validate")
+@o.with_examples(VALIDATE_EXAMPLES)
 def validate(
     ctx: typer.Context,
     paths: Annotated[
@@ -171,6 +177,8 @@ def validate(
         raise typer.Exit(WRONG_INPUT)
 
 
+@presets.command("import")
+@o.with_examples(IMPORT_EXAMPLES)
 def import_(
     config: Annotated[str, typer.Argument(metavar="CONFIG", help="A config.json.", show_default=False)],
     name: Annotated[
@@ -181,7 +189,7 @@ def import_(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.", show_default=False)] = False,
 ) -> None:
-    """Make a model preset from a config.json.
+    """Make a model preset of a config.json.
 
     Each value keeps its origin; the file is named with its SHA-256.
     """
@@ -258,13 +266,3 @@ def _write_csv(records: Sequence[dict[str, object]]) -> None:
     from commcalc.report.table import render_csv
 
     write(render_csv(records))
-
-
-for _function, _name, _examples in (
-    (list_, "list", LIST_EXAMPLES),
-    (show, "show", SHOW_EXAMPLES),
-    (validate, "validate", VALIDATE_EXAMPLES),
-    (import_, "import", IMPORT_EXAMPLES),
-):
-    _function.__doc__ = f"{_function.__doc__}\n\n{_examples}"
-    presets.command(_name)(_function)

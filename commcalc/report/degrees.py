@@ -40,18 +40,24 @@ class Degree(NamedTuple):
         }
 
 
-def examine(tp: int, model: Model, rules: Sequence[Limit], parallel: Parallelism) -> Degree:
+def examine_all(asked: Sequence[int], model: Model, rules: Sequence[Limit], parallel: Parallelism) -> list[Degree]:
+    """Each degree against the rules."""
+    legal = listed(legal_degrees(rules))
+    return [_examine(tp, model, rules, parallel, legal) for tp in asked]
+
+
+def _examine(tp: int, model: Model, rules: Sequence[Limit], parallel: Parallelism, legal: str) -> Degree:
     """One degree against the rules. ``padded_vocab_size`` is 0 where the model gives no vocabulary."""
     broken = [rule for rule in rules if not rule.allows(tp)]
     kv = model.num_key_value_heads
-    shared = tp // kv if kv is not None and tp > kv and tp % kv == 0 else 1
+    refused = any(rule.name == "kv_heads" for rule in broken)
+    shared = tp // kv if kv is not None and not refused and tp > kv and tp % kv == 0 else 1
     vocab = next((rule for rule in rules if rule.name == "vocab"), None)
     if vocab is not None:
         rows = vocab.padded(tp)
     else:
         rows = 0 if model.vocab_size is None else padded_vocab(model.vocab_size, tp, parallel.vocab_padding)
     padding = {rule.key: rule.padded(tp) for rule in broken if rule.name != "sequence" and not rule.refusal}
-    legal = listed(legal_degrees(rules)) if broken else ""
     hints = tuple(way_out(rule, model, tp, legal) for rule in broken)
     return Degree(tp, not broken, tuple(rule.reason(tp) for rule in broken), shared, rows, padding, hints)
 

@@ -9,6 +9,7 @@ from commcalc.catalog.describe import Described, Listed
 from commcalc.errors import CommcalcError
 from commcalc.report.json import violation
 from commcalc.report.table import Column, Table
+from commcalc.units import format_flops, format_rate, format_seconds
 
 LIST_SCHEMA = "commcalc/presets/1"
 SHOW_SCHEMA = "commcalc/preset/1"
@@ -23,21 +24,21 @@ def list_document(found: Sequence[Listed]) -> dict[str, object]:
 
 def list_tables(found: Sequence[Listed]) -> list[Table]:
     """One table a kind."""
-    titles = {"model": "Models", "hardware": "Hardware", "job": "Jobs"}
-    columns = (Column("name"), Column("size"), Column("family"), Column("source"), Column("also"))
-    return [
-        Table(
-            title,
-            columns,
-            tuple(
-                (one.name, one.size, one.family, _trusted(one), ", ".join(one.aliases))
-                for one in found
-                if one.kind == kind
-            ),
+    titles = {
+        "model": ("Models", ("name", "size", "family", "source", "also")),
+        "hardware": ("Hardware", ("name", "links", "source", "also")),
+        "job": ("Jobs", ("name", "joins", "source", "also")),
+    }
+    tables = []
+    for kind, (title, columns) in titles.items():
+        rows = tuple(
+            (one.name, one.size, *([one.family] if kind == "model" else []), _trusted(one), ", ".join(one.aliases))
+            for one in found
+            if one.kind == kind
         )
-        for kind, title in titles.items()
-        if any(one.kind == kind for one in found)
-    ]
+        if rows:
+            tables.append(Table(title, tuple(Column(column) for column in columns), rows))
+    return tables
 
 
 def _trusted(one: Listed) -> str:
@@ -74,12 +75,12 @@ def show_tables(found: Described) -> list[Table]:
         told = _source(found, path)
         return numbers[told] if told else "" if value is None else "default"
 
-    values = tuple((path, _shown(value), source(path, value)) for path, value in _flat(found.values))
+    values = tuple((path, _shown(value, path), source(path, value)) for path, value in _flat(found.values))
     tables = [
         Table(f"{found.name} ({found.kind})", (Column("key"), Column("value", True), Column("source", True)), values)
     ]
     follows = ((path, value) for path, value in _flat(found.derived) if path != UNPRICED)
-    derived = tuple((path, _shown(value)) for path, value in follows if value not in ([], {}))
+    derived = tuple((path, _shown(value, path)) for path, value in follows if value not in ([], {}))
     if derived:
         tables.append(Table("Derived", (Column("key"), Column("value", True)), derived))
     return tables
@@ -150,9 +151,16 @@ def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str,
             yield path, value
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, path: str = "") -> str:
+    """A value for people; the path of a quantity tells its unit."""
     if value is None:
         return "not given"
+    if isinstance(value, float) and path.endswith("_bytes_per_s"):
+        return format_rate(value)
+    if isinstance(value, float) and path.endswith("_s"):
+        return format_seconds(value)
+    if isinstance(value, float) and path.startswith("chip.flops."):
+        return format_flops(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):

@@ -26,13 +26,16 @@ class Habits(NamedTuple):
     whole_experts: frozenset[str] = frozenset()
     # The sequence is always split too, and each share by this.
     sequence_shares: int = 0
+    # Experts are trained with TP only where the sequence is split as well.
+    experts_need_sp: bool = False
 
 
 _COLUMNS = frozenset({"ffn", "expert_ffn", "shared_ffn", "vocab"})
 
 HABITS: dict[Framework, Habits] = {
-    # transformer_config.py: KV heads are a multiple or a divisor of TP; vocab_utils.py: padded to 128*tp.
-    Framework.MEGATRON: Habits(KvPolicy.GATHER, VocabPadding.MEGATRON),
+    # transformer_config.py: KV heads are a multiple or a divisor of TP; vocab_utils.py: padded to 128*tp;
+    # moe_layer.py: ValueError for experts in training with TP and without SP.
+    Framework.MEGATRON: Habits(KvPolicy.GATHER, VocabPadding.MEGATRON, experts_need_sp=True),
     # models/llama.py: KV heads copied; vocab_parallel_embedding.py: padded to 64, then it must divide.
     Framework.VLLM: Habits(KvPolicy.REPLICATE, VocabPadding.VLLM),
     Framework.SGLANG: Habits(KvPolicy.REPLICATE, VocabPadding.SGLANG),
@@ -42,7 +45,20 @@ HABITS: dict[Framework, Habits] = {
         VocabPadding.NONE,
         uneven=_COLUMNS,
         without_plan=frozenset({"gpt2", "bloom", "falcon", "opt"}),
-        whole_attention=frozenset({"phi3", "minimax_m2", "olmo2", "olmo3", "gpt_oss", "deepseek_v3", "kimi_k2"}),
+        whole_attention=frozenset(
+            (
+                "phi3",
+                "minimax_m2",
+                "olmo2",
+                "olmo3",
+                "olmoe",
+                "flex_olmo",
+                "step3p7",
+                "gpt_oss",
+                "deepseek_v3",
+                "kimi_k2",
+            )
+        ),
         whole_experts=frozenset({"gpt_oss"}),
     ),
     # tensor_parallel_degree must divide n_heads and n_kv_heads; tokens % (tp * 2cp) (parallel_dims.py).

@@ -107,6 +107,10 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
                 value=work.tokens_per_sequence, group=shares or 1,
             )
         )  # fmt: skip
+    needs_sp = habits is not None and habits.experts_need_sp and model.num_experts and work.phase.training
+    if needs_sp and weights and "T" not in stream:
+        refusal = f"{parallel.framework} trains experts on more than one TP rank only with sequence parallelism"
+        found.append(Limit(name="experts", key="num_experts", noun="experts", value=model.num_experts, refusal=refusal))
     return found if habits is None else _relaxed(found, habits, model)
 
 
@@ -128,6 +132,13 @@ def _of_attention(model: Model, parallel: Parallelism) -> list[Limit]:
     width = model.dims.get("QKV")
     if parallel.kv is KvPolicy.GATHER and width is not None and not model.kv_lora_rank:
         found.append(Limit(name="qkv", key="num_attention_heads", noun="QKV columns", value=width, above=kv or 0))
+    if heads is not None and model.head_dim is not None and model.quantization_group_size > 1:
+        found.append(
+            Limit(
+                name="attention", key="num_attention_heads * head_dim", noun="attention columns",
+                value=heads * model.head_dim, group=model.quantization_group_size,
+            )
+        )  # fmt: skip
     for side in ("key", "value"):
         count = getattr(model, f"linear_num_{side}_heads")
         if count:
@@ -158,10 +169,13 @@ def _relaxed(found: Sequence[Limit], habits: Habits, model: Model) -> list[Limit
         return [Limit(name="plan", key="family", noun="", value=1, refusal=refusal)]
     free = set(habits.uneven)
     if model.family in habits.whole_attention:
-        free |= {"heads", "kv_heads"}
+        free |= {"heads", "kv_heads", "attention"}
     if model.family in habits.whole_experts:
         free |= {"expert_ffn", "shared_ffn"}
-    return [rule for rule in found if rule.name not in free]
+    kept = [rule for rule in found if rule.name not in free]
+    if habits.kv is KvPolicy.REFUSE:  # it knows no way with fewer KV heads than ranks; unless told, offer none
+        kept = [rule._replace(kv=None) if rule.kv is KvPolicy.REFUSE else rule for rule in kept]
+    return kept
 
 
 def largest_degree(rules: Sequence[Limit]) -> int:
@@ -220,6 +234,8 @@ def way_out(rule: Limit, model: Model, tp: int, legal: str) -> str:
             f"each KV head would be cut{rows}: --kv replicate keeps {tp // rule.value} copies of each, "
             f"--kv gather gathers the QKV activation; otherwise legal: {legal}"
         )
+    if rule.name == "experts":
+        return "--sp"
     if rule.refusal:
         return "another --framework may split it"
     if rule.name == "sequence" and rule.group > 1:

@@ -114,7 +114,7 @@ def test_options_win_over_the_job(tmp_path: Path) -> None:
 
 def test_unpriced_groups_are_warned_of() -> None:
     ran = run_commcalc("ledger", "--dp", "2", "--pp", "2")
-    assert "warning: dp 2: not in this ledger yet: the gradient reduction over data-parallel ranks" in ran.err
+    assert "warning: dp 2: a step still lacks the gradient reduction over data-parallel ranks" in ran.err
     assert "[group-not-priced]" in ran.err
     codes = [warning["code"] for warning in run_commcalc("ledger", "--dp", "2", "--json").json["warnings"]]
     assert codes == ["group-not-priced"]

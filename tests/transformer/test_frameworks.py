@@ -18,6 +18,9 @@ def legal(model: str, framework: str) -> list[int]:
     given = str(DATA / model) if model.startswith("configs/") else model
     chosen = Assignment("parallelism.framework", framework, "--framework")
     job = resolve_job(Request(model=given, assignments=[chosen]))
+    if job.model.num_experts and framework == "megatron":  # which trains no experts without
+        chosen_sp = Assignment("parallelism.sp", "true", "--sp")
+        job = resolve_job(Request(model=given, assignments=[chosen, chosen_sp]))
     rules = limits(job.model, job.parallel, job.work)
     return [tp for tp in TABLE["asked"] if all(rule.allows(tp) for rule in rules)]
 
@@ -56,6 +59,32 @@ def test_a_class_without_a_plan_is_refused_with_the_reason() -> None:
     ran = run_commcalc("degrees", "--model", "gpt2", "--framework", "hf", "--tp", "2")
     assert ran.status == 3
     assert "error: tp 2 is not legal for gpt2: transformers has no tp_plan for gpt2" in ran.err
+
+
+def test_megatron_trains_experts_only_with_sequence_parallelism() -> None:
+    """moe_layer.py raises a ValueError for training with TP and without SP."""
+    asked = ["degrees", "--model", str(DATA / "configs" / "mixtral-8x7b.json"), "--framework", "megatron", "--tp", "2"]
+    ran = run_commcalc(*asked)
+    assert ran.status == 3
+    assert "megatron trains experts on more than one TP rank only with sequence parallelism" in ran.err
+    assert "hint: --sp\n" in ran.err
+    assert run_commcalc(*asked, "--sp").status == 0
+    assert run_commcalc(*asked, "--phase", "decode").status == 0
+
+
+def test_a_quantised_block_fits_the_columns_of_attention_too() -> None:
+    """vLLM fp8_utils.py: 16 heads of 64 on 16 ranks are 64 columns, half a block of 128; on 8 ranks a whole one."""
+    model = "{num_attention_heads: 16, num_key_value_heads: 16, head_dim: 64, quantization_group_size: 128}"
+    ran = run_commcalc("degrees", "--model", model, "--framework", "vllm", "--tp", "8,16", "--json")
+    assert [degree["legal"] for degree in ran.json["degrees"]] == [True, False]
+    assert "64 columns on a rank are 0.5 groups" in ran.json["degrees"][1]["reasons"][0]
+
+
+def test_a_framework_is_offered_only_what_it_can_do() -> None:
+    for framework in ("hf", "torchtitan"):
+        ran = run_commcalc("degrees", "--model", "qwen3-8b", "--framework", framework, "--tp", "16")
+        assert (ran.status, "--kv replicate" in ran.err) == (3, False)
+    assert "--kv replicate" in run_commcalc("degrees", "--model", "qwen3-8b", "--tp", "16").err
 
 
 def test_torchtitan_splits_the_sequence_too() -> None:
