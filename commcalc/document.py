@@ -54,16 +54,20 @@ Node = Leaf | Items | Section
 
 def read_text(path: str) -> str:
     """The UTF-8 text of a file of at most 1 MiB; `SpecError` says why it cannot be read."""
+    return decode(read_bytes(path), path)
+
+
+def read_bytes(path: str) -> bytes:
+    """The first bytes of a file, one more than `decode` allows; `SpecError` says why it cannot be read."""
     if "\0" in path:
         raise SpecError("no path: it holds a character that paths cannot", where=repr(path[:80]))
     if os.path.isdir(path):
         raise SpecError("a folder, not a file", where=path)
     try:
         with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as problem:
         raise SpecError(f"cannot be read: {(problem.strerror or str(problem)).lower()}", where=path) from None
-    return decode(data, path)
 
 
 def decode(data: bytes, name: str) -> str:

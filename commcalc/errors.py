@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 
 WRONG_INPUT = 2
 NO_LEGAL_ANSWER = 3
+# Violations told on one screen; a document has them all.
+MOST_TOLD = 10
 # Names listed where none is near.
 _MOST_KNOWN = 24
 
@@ -143,8 +145,23 @@ class Several(CommcalcError):
         return self._problems
 
     def text(self) -> str:
-        """The messages one under another."""
-        return "\n".join(problem.text() for problem in self._problems)
+        """The messages one under another, as many as fit a screen."""
+        told = [problem.text() for problem in self._problems[:MOST_TOLD]]
+        if len(self._problems) > MOST_TOLD:
+            told.append(f"error: and {len(self._problems) - MOST_TOLD} more like these; --json lists them all")
+        return "\n".join(told)
+
+
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 10}
+
+
+def printable(text: str) -> str:
+    """Text without what steers a terminal: names of files and options may bring it along.
+
+    >>> len(printable(chr(27)))
+    4
+    """
+    return text.translate(_CONTROL)
 
 
 def raise_all(problems: Sequence[CommcalcError]) -> None:

@@ -15,7 +15,8 @@ import pytest
 from commcalc.accounting.ledger import build
 from commcalc.accounting.pricing import PricedLedger, price_ledger
 from commcalc.accounting.rows import Row
-from commcalc.catalog.job import Assignment, Request, resolve_job
+from commcalc.catalog.assign import Assignment
+from commcalc.catalog.job import Request, resolve_job
 from commcalc.catalog.presets import VARIABLE
 from commcalc.cli import run
 

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from commcalc.catalog import presets
 from commcalc.catalog.fields import Field, read_section, text
 from commcalc.catalog.hardware import Hardware, hardware_values, read_hardware
-from commcalc.catalog.job import SECTIONS, Request, resolve_job
+from commcalc.catalog.job import Request, resolve_job
 from commcalc.catalog.models import FIELDS, read_model
 from commcalc.catalog.provenance import cited
+from commcalc.catalog.sections import SECTIONS
 from commcalc.document import Items, Leaf, Section, parse_document, plain, read_text
 from commcalc.errors import CommcalcError, SpecError, UnknownName, nearest, raise_all
 from commcalc.transformer.limits import legal_degrees, limits
@@ -69,10 +70,15 @@ def kind_of(path: str) -> str:
     for kind, name in presets.FOLDERS.items():
         if folder == name:
             return kind
-    keys = parse_document(read_text(path), path).entries.keys()
-    if keys & _HARDWARE_KEYS:
+    entries = parse_document(read_text(path), path).entries
+    if entries.keys() & _HARDWARE_KEYS:
         return "hardware"
-    return "job" if keys & _JOB_KEYS or {"model", "hardware"} & keys else "model"
+    if entries.keys() & _JOB_KEYS or {"model", "hardware"} & entries.keys():
+        return "job"
+    base = entries.get("extends")
+    if isinstance(base, Leaf) and not presets.is_path(base.text) and base.text:
+        return kind_with(base.text)
+    return "model"
 
 
 class Listed(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from commcalc import __version__
 from commcalc.catalog.models import is_config, read_model
-from commcalc.document import Leaf, Section, parse_document, read_text
+from commcalc.document import Leaf, Section, decode, parse_document, read_bytes
 from commcalc.errors import SpecError, UsageError, raise_all
 
 
@@ -34,8 +34,8 @@ def preset_name(given: str | None, config: Section, path: str) -> str:
 
 def preset_text(path: str, given_name: str | None = None) -> tuple[str, str]:
     """Name and YAML text of the preset that a ``config.json`` makes; raises all that is wrong with it."""
-    text = read_text(path)
-    config = parse_document(text, os.path.basename(path))
+    data = read_bytes(path)
+    config = parse_document(decode(data, path), path)
     if not is_config(config):
         raise SpecError(
             "no config.json of Hugging Face: neither model_type nor architectures", where=path,
@@ -48,11 +48,16 @@ def preset_text(path: str, given_name: str | None = None) -> tuple[str, str]:
         key: value for key, value in model._replace(name=name).described().items() if value is not None and value != ""
     }
     values = {"name": name, **values}
-    sources = {key: where for key, where in read.sources.items() if key in values and key != "name"}
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    short = os.path.basename(path)
+    sources = {
+        key: where.replace(f"{path}:", f"{short}:", 1) if where.startswith(f"{path}:") else where
+        for key, where in read.sources.items()
+        if key in values and key != "name"
+    }
+    digest = hashlib.sha256(data).hexdigest()
     lines = [f"{key}: {_scalar(value)}" for key, value in values.items()]
     lines += ["sources:", *(f"  {key}: {_scalar(where)}" for key, where in sources.items())]
-    note = f"imported by commcalc {__version__} from {os.path.basename(path)}, sha256 {digest}"
+    note = f"imported by commcalc {__version__} from {short}, sha256 {digest}"
     return name, "\n".join([*lines, f"notes: {_scalar(note)}"]) + "\n"
 
 

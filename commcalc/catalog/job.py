@@ -10,20 +10,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from commcalc.algebra.collective import Convention
-from commcalc.catalog.fields import Field, dtype, flag, one_of, order, read_section, tokens, whole, whole_or_zero
+from commcalc.catalog.assign import Assignment, assign
+from commcalc.catalog.fields import Field, read_section
 from commcalc.catalog.hardware import Hardware, read_hardware, with_link
 from commcalc.catalog.models import FIELDS as MODEL_FIELDS
 from commcalc.catalog.models import read_model
 from commcalc.catalog.presets import extended, is_path, load, names
 from commcalc.catalog.provenance import origin
-from commcalc.document import Items, Leaf, Node, Section, parse_document, scalar
+from commcalc.catalog.sections import LINKS, PARALLELISM, SECTIONS, WORKLOAD
+from commcalc.document import Items, Leaf, Section, parse_document
 from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError, raise_all
 from commcalc.network.cost import Algorithm
 from commcalc.transformer.frameworks import HABITS
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Model, Phase
-from commcalc.transformer.work import DEFAULT_ORDER, Framework, Parallelism, Recompute, VocabPadding, Workload
-from commcalc.units import Dtype, parse_rate, parse_seconds
+from commcalc.transformer.work import Framework, Parallelism, Recompute, VocabPadding, Workload
+from commcalc.units import parse_rate, parse_seconds
 
 DEFAULT_JOB = "llama-3-70b-h100"
 DEFAULT_SEQUENCE = 4096
@@ -32,48 +34,6 @@ SHAPES_TRAFFIC = (
     "gated_mlp", "norm", "attention_bias", "attention_output_bias", "mlp_bias", "position_embedding",
     "tie_word_embeddings", "parallel_block",
 )  # fmt: skip
-
-
-PARALLELISM = {
-    "tp": Field(whole, 1, "8"),
-    "sp": Field(flag, None, "true"),
-    "cp": Field(whole, 1, "1"),
-    "ep": Field(whole, 1, "1"),
-    "pp": Field(whole, 1, "4"),
-    "dp": Field(whole, 1, "16"),
-    "zero": Field(whole_or_zero, 0, "0", ("0", "1", "2", "3")),
-    "layout": one_of(LayoutName),
-    "framework": one_of(Framework),
-    "order": Field(order, DEFAULT_ORDER, "tp-cp-ep-dp-pp"),
-    "kv": one_of(KvPolicy),
-    "vocab_padding": one_of(VocabPadding),
-}
-WORKLOAD = {
-    "phase": one_of(Phase, Phase.TRAIN),
-    "sequence_length": Field(tokens, None, "8192 or 8K"),
-    "micro_batch_size": Field(whole, 1, "1"),
-    "global_batch_size": Field(whole, None, "512"),
-    "dtype": Field(dtype, Dtype.BF16, "bf16", tuple(Dtype)),
-    "grad_dtype": Field(dtype, Dtype.FP32, "fp32", tuple(Dtype)),
-    "recompute": one_of(Recompute, Recompute.NONE),
-    "regather": Field(flag, True, "true"),
-}
-LINKS = {"algorithm": one_of(Algorithm, Algorithm.AUTO), "convention": one_of(Convention, Convention.EXACT)}
-SECTIONS: Mapping[str, Mapping[str, Field]] = {
-    "model": MODEL_FIELDS,
-    "hardware": {},
-    "parallelism": PARALLELISM,
-    "workload": WORKLOAD,
-    "links": LINKS,
-}
-
-
-class Assignment(NamedTuple):
-    """One value from the command line: ``parallelism.tp`` from ``--tp 8``."""
-
-    path: str
-    text: str
-    origin: str
 
 
 class Request(NamedTuple):
@@ -165,61 +125,16 @@ def _expand(root: Section, kind: str) -> None:
     if isinstance(node, Leaf):
         if node.value is None:
             raise SpecError(f"{kind} has no value", where=node.where)
-        root.entries[kind] = load(kind, node.text)
+        try:
+            root.entries[kind] = load(kind, node.text)
+        except UnknownName as problem:
+            if not node.where.startswith("--"):
+                problem.where = f"{node.where} {kind}"
+            raise
     elif isinstance(node, Items):
         raise SpecError(f"a list where one {kind} is expected", where=node.where)
     elif isinstance(node, Section):
         root.entries[kind] = extended(kind, node)
-
-
-def assign(root: Section, assignment: Assignment) -> None:
-    """Set one value of the tree; `UnknownName` with the nearest known keys where the path leads nowhere."""
-    parts = assignment.path.split(".")
-    place = assignment.origin
-    if parts[0] not in SECTIONS:
-        raise UnknownName("section", parts[0], SECTIONS, where=place)
-    if len(parts) < 2:
-        raise UsageError(f"{assignment.path} is a section; name a key in it", where=place)
-    fields = SECTIONS[parts[0]]
-    if fields and (len(parts) > 2 or parts[1] not in fields):
-        raise UnknownName(f"key in {parts[0]}", ".".join(parts[1:]), fields, where=place)
-    node: Node = root
-    for part in parts[:-1]:
-        node = _child(node, part, place)
-    if not isinstance(node, Section):
-        raise UsageError(f"{assignment.path} names no single value", where=place, hint="name a key of a level")
-    value = _value(assignment)
-    if isinstance(value, Leaf) and value.value is None and value.text:  # null takes a value away
-        node.entries.pop(parts[-1], None)
-        return
-    node.entries[parts[-1]] = value
-    node.keys[parts[-1]] = place
-
-
-def _value(assignment: Assignment) -> Node:
-    """A scalar, or the mapping that ``{...}`` writes."""
-    if assignment.text.lstrip().startswith("{"):
-        return parse_document(assignment.text, assignment.origin)
-    return Leaf(scalar(assignment.text), assignment.text, assignment.origin)
-
-
-def _child(node: Node, part: str, place: str) -> Node:
-    """What lies under ``part``; an empty section where nothing did, for the reader to judge its keys."""
-    if isinstance(node, Items):  # the levels of a network go by their names
-        named = {
-            leaf.text: item
-            for item in node.items
-            if isinstance(item, Section) and isinstance(leaf := item.entries.get("name"), Leaf)
-        }
-        if part not in named:
-            raise UnknownName("level", part, named, where=place)
-        return named[part]
-    if not isinstance(node, Section):
-        raise UsageError(f"nothing lies below a single value: {part}", where=place)
-    if not isinstance(node.entries.get(part), (Section, Items)):
-        node.entries[part] = Section(place)
-        node.keys.setdefault(part, place)
-    return node.entries[part]
 
 
 class _Resolver:

@@ -21,14 +21,17 @@ VARIABLE = "COMMCALC_PRESETS"
 
 FOLDERS = {"model": "models", "hardware": "hardware", "job": "jobs"}
 _ALIASES = re.compile(r"^aliases: *\[(.*)\]", re.MULTILINE)
+_PLAIN = re.compile(r"[\w., -]*")
+MAX_CHAIN = 16
 
 
 def folders() -> list[Path]:
     """Where presets are looked for, in order; `SpecError` for a folder that is not there."""
-    own = [Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
+    own = [Path(part) for part in dict.fromkeys(os.environ.get(VARIABLE, "").split(os.pathsep)) if part]
     for folder in own:
-        if not folder.is_dir():
-            raise SpecError(f"no folder: {folder}", where=VARIABLE, hint=f"{VARIABLE}=FOLDER with models/, hardware/")
+        if not os.path.isdir(folder):
+            told = f"no folder: {str(folder)[:200]}"
+            raise SpecError(told, where=VARIABLE, hint=f"{VARIABLE}=FOLDER with models/, hardware/")
     return [*own, ROOT]
 
 
@@ -36,9 +39,14 @@ def preset_files(kind: str) -> dict[str, Path]:
     """The file of every preset of a kind (model, hardware, job), by name; the first folder that has a name wins."""
     found: dict[str, Path] = {}
     for folder in folders():
-        for path in (folder / FOLDERS[kind]).glob("*.yaml"):
+        for path in _files_in(folder, kind):
             found.setdefault(path.stem, path)
     return dict(sorted(found.items()))
+
+
+def _files_in(folder: Path, kind: str) -> list[Path]:
+    """The preset files of a folder; a pipe, which would wait, is none."""
+    return [path for path in (folder / FOLDERS[kind]).glob("*.yaml") if path.is_file()]
 
 
 def names(kind: str) -> list[str]:
@@ -80,7 +88,9 @@ def _load(kind: str, given: str, seen: Sequence[Path]) -> Section:
     place = f"preset {path.stem}" if is_packaged(path) else file
     if path in seen:
         chain = " -> ".join([*(one.stem for one in seen), path.stem])
-        raise SpecError(f"extends itself: {chain}", where=place)
+        raise SpecError(f"extends itself: {chain}", where=place, hint="one of them must not extend another")
+    if len(seen) >= MAX_CHAIN:
+        raise SpecError(f"a chain of more than {MAX_CHAIN} files that extend each other", where=place)
     return _extended(kind, _named(parse_document(text, place), Path(file).stem), Path(file).parent, [*seen, path])
 
 
@@ -95,7 +105,8 @@ def _extended(kind: str, section: Section, folder: Path, seen: Sequence[Path]) -
     try:
         base = _load(kind, given, seen)
     except (UnknownName, SpecError) as problem:
-        problem.where = f"{node.where} extends" if problem.where in (None, f"{kind}: {given[:80]}") else problem.where
+        if problem.where in (None, given, f"{kind}: {given[:80]}"):
+            problem.where = f"{node.where} extends"
         raise
     base.entries.pop("aliases", None)
     notes, name = base.entries.get("notes"), base.entries.get("name")
@@ -125,6 +136,9 @@ def _by_name(base: Items, top: Items) -> Items:
     """Items of ``top`` over those of ``base`` that have the same name; new ones follow. Without names, ``top``."""
     if not all(_name_of(item) for item in [*base.items, *top.items]):
         return top
+    for at, item in enumerate(top.items):
+        if _name_of(item) in map(_name_of, top.items[:at]):
+            raise SpecError(f"two items are called {_name_of(item)!r}", where=item.where)
     merged = Items(top.where)
     over = {_name_of(item): item for item in top.items}
     for item in base.items:
@@ -151,7 +165,7 @@ def resolve(kind: str, given: str, without: Sequence[Path] = ()) -> Path:
     files = preset_files(kind)
     known = {name: name for name in files}
     for folder in reversed(candidates):  # a preset that covers another keeps the names it went by
-        known |= {alias: path.stem for path in (folder / FOLDERS[kind]).glob("*.yaml") for alias in aliases(path)}
+        known |= {alias: path.stem for path in _files_in(folder, kind) for alias in aliases(path)}
     found = sorted({name for spelled, name in known.items() if _folded(spelled) == _folded(given)})
     if len(found) == 1:
         return files[found[0]]
@@ -164,10 +178,14 @@ def resolve(kind: str, given: str, without: Sequence[Path] = ()) -> Path:
 def aliases(path: Path) -> list[str]:
     """The other names that a preset gives itself."""
     try:
-        found = _ALIASES.search(read_text(str(path)))
+        text = read_text(str(path))
+        found = _ALIASES.search(text)
+        if found and _PLAIN.fullmatch(found.group(1)):  # as packaged ones are written: no YAML reader is loaded
+            return [alias.strip() for alias in found.group(1).split(",") if alias.strip()]
+        node = parse_document(text, str(path)).entries.get("aliases") if "aliases" in text else None
     except SpecError:  # told when somebody asks for that preset
         return []
-    return [alias.strip() for alias in found.group(1).split(",") if alias.strip()] if found else []
+    return [item.text for item in node.items if isinstance(item, Leaf)] if isinstance(node, Items) else []
 
 
 def _folded(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from commcalc.catalog import presets
 from commcalc.catalog.describe import KINDS
-from commcalc.catalog.job import SECTIONS
+from commcalc.catalog.sections import SECTIONS
 from commcalc.cli import application
 from commcalc.cli.completions import FILES, ROOT, Shell
 from commcalc.cli.options import PATHS

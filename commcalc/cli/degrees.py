@@ -62,7 +62,7 @@ def degrees(
     style = o.format_from(ctx.params)
     request = o.request_from(ctx.params)
     foreign = [one for one in request.assignments if one.path.partition(".")[0] != "model" and one.path not in ASKED]
-    raise_all([UsageError(f"degrees does not ask for {one.path}", where=one.origin) for one in foreign])
+    raise_all([UsageError(f"degrees does not ask for {one.path[:60]}", where=one.origin) for one in foreign])
     job = resolve_job(request)
     rules = limits(job.model, job.parallel, job.work)
     if not rules and not limits(job.model, job.parallel._replace(framework=None), job.work):

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Optional, TypeVar
 
 import typer
 
-from commcalc.catalog.job import Assignment, Request
+from commcalc.catalog.assign import Assignment
+from commcalc.catalog.job import Request
 from commcalc.cli.output import Format
 from commcalc.errors import SpecError, UnknownName, UsageError
 
@@ -120,7 +121,7 @@ def request_from(params: Mapping[str, Any]) -> Request:
             assignments.append(Assignment(path, value, f"{option} {value[:60]}"))
     for given in params.get("set_") or ():
         path, equals, value = given.partition("=")
-        if not equals:
+        if not equals or not path.strip():
             raise UsageError(f"{given[:60]!r} sets nothing", where=f"--set {given[:60]}", hint="--set PATH=VALUE")
         assignments.append(Assignment(path.strip(), value.strip(), f"--set {given[:60]}"))
     job = params.get("job")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from commcalc.errors import CommcalcError, SpecError
+from commcalc.errors import CommcalcError, SpecError, printable
 
 
 class Format(StrEnum):
@@ -59,7 +59,7 @@ def _give_up_stdout() -> None:
 def say(text: str) -> None:
     """A message to stderr; a stderr that cannot be written to is not worth a failure."""
     try:
-        sys.stderr.buffer.write((text + "\n").encode("utf-8", "backslashreplace"))
+        sys.stderr.buffer.write((printable(text) + "\n").encode("utf-8", "backslashreplace"))
         sys.stderr.buffer.flush()
     except (OSError, ValueError, AttributeError):
         pass

@@ -12,7 +12,7 @@ import typer
 from commcalc.catalog.describe import KINDS, Listed
 from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, report_error, say, width_of_terminal, write
-from commcalc.errors import WRONG_INPUT, SpecError, UnknownName, UsageError
+from commcalc.errors import MOST_TOLD, WRONG_INPUT, Several, SpecError, UnknownName, UsageError
 from commcalc.report.table import Table
 
 Kind = Annotated[
@@ -86,8 +86,10 @@ def list_(
         raise UnknownName("source", source, ("packaged", "user"), where=f"--source {source[:60]}")
     _check_kind(kind)
     found, broken = listing(KINDS if kind is None else (kind,))
-    for path, problem in broken:
-        say(f"warning: {path} cannot be read: {problem.problems[0].message} [preset-unreadable]")
+    for path, problem in broken[:MOST_TOLD]:
+        say(f"warning: preset {path}: {problem.problems[0].message} [preset-unreadable]")
+    if len(broken) > MOST_TOLD:
+        say(f"warning: {len(broken) - MOST_TOLD} more presets are wrong; commcalc presets validate FOLDER tells how")
     if family is not None:
         families = {one.family for one in found if one.family}
         if family not in families:
@@ -170,9 +172,9 @@ def validate(
         _write_csv(records)
     else:
         write(_drawn(style, [report.validate_table(records)], no_color))
-        for _, _, _, problems in checked:
-            for problem in problems:
-                report_error(problem)
+        found = [problem for _, _, _, problems in checked for problem in problems]
+        if found:
+            report_error(Several(found))
     if not all(record["valid"] for record in records):
         raise typer.Exit(WRONG_INPUT)
 
@@ -200,7 +202,7 @@ def import_(
         write(text)
         return
     try:
-        with open(output, "w" if force else "x", encoding="utf-8", newline="\n") as file:
+        with open(output, "w" if force else "x", encoding="utf-8", newline="\n", opener=_without_waiting) as file:
             file.write(text)
     except FileExistsError:
         raise UsageError("the file is there already", where=f"--output {output}", hint="--force replaces it") from None
@@ -208,6 +210,11 @@ def import_(
         reason = getattr(problem, "strerror", None) or str(problem)
         raise SpecError(f"cannot be written: {reason.lower()}", where=f"--output {output!r}") from None
     say(f"wrote {found} to {output}")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that nobody reads is an error, not a wait."""
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
 def _check_kind(kind: Optional[str]) -> None:
@@ -242,6 +249,7 @@ def _files(path: str) -> list[str]:
         for folder, _, names in os.walk(path)
         for name in names
         if name.lower().endswith((".yaml", ".yml", ".json")) and not name.startswith(".")
+        if os.path.isfile(os.path.join(folder, name))
     ]
     if not found:
         raise SpecError("no .yaml, .yml or .json file in this folder", where=path)

@@ -41,7 +41,7 @@ def family_of(text: Section, top: Section) -> tuple[str, Family]:
     given = None
     for section in (text, top):
         kind = section.entries.get("model_type")
-        if isinstance(kind, Leaf) and kind.text:
+        if isinstance(kind, Leaf) and kind.text and kind.value is not None:
             given = kind
             break
     if given is None:
@@ -265,7 +265,7 @@ class _Reader:
         layers, rule = self.size("num_hidden_layers"), self.family.moe
         if rule == "first_dense":
             first, every = self.number("first_k_dense_replace"), self.number("moe_layer_freq") or 1
-            return sum(layer >= first and layer % every == 0 for layer in range(layers))
+            return len(range(-(-first // every) * every, layers, every))
         if rule == "interleaved":
             step = self.number("interleave_moe_layer_step") or 1
             listed = self.text.entries.get("moe_layers")
@@ -274,7 +274,8 @@ class _Reader:
             step = self.number("decoder_sparse_step") or 1
             only = self.text.entries.get("mlp_only_layers")
             dense = {item.value for item in only.items if isinstance(item, Leaf)} if isinstance(only, Items) else set()
-            return sum(layer not in dense and (layer + 1) % step == 0 for layer in range(layers))
+            sparse = range(step - 1, layers, step)
+            return len(sparse) - sum(layer in sparse for layer in dense)
         return layers
 
     # Habits of single families.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from commcalc import __version__
 from commcalc.report.table import Column, Table
+from commcalc.transformer.frameworks import HABITS
 from commcalc.transformer.limits import Limit, largest_degree, legal_degrees, listed, way_out
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Parallelism, padded_vocab
@@ -52,6 +53,8 @@ def _examine(tp: int, model: Model, rules: Sequence[Limit], parallel: Parallelis
     kv = model.num_key_value_heads
     refused = any(rule.name == "kv_heads" for rule in broken)
     shared = tp // kv if kv is not None and not refused and tp > kv and tp % kv == 0 else 1
+    if parallel.framework is not None and model.family in HABITS[parallel.framework].whole_attention:
+        shared = tp
     vocab = next((rule for rule in rules if rule.name == "vocab"), None)
     if vocab is not None:
         rows = vocab.padded(tp)

@@ -11,6 +11,8 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from commcalc.errors import printable
+
 _GAP = 2
 
 
@@ -38,7 +40,14 @@ class Terminal(NamedTuple):
 
 def render(tables: Sequence[Table], terminal: Terminal) -> str:
     """The tables as text, a blank line between them."""
-    return "\n".join(_drawn(part, terminal) for table in tables for part in _dealt(table, terminal.width))
+    clean = (_printable(table) for table in tables)
+    return "\n".join(_drawn(part, terminal) for table in clean for part in _dealt(table, terminal.width))
+
+
+def _printable(table: Table) -> Table:
+    """The table without what steers a terminal or breaks a line."""
+    rows = tuple(tuple(printable(cell).replace("\n", "\\n") for cell in row) for row in table.rows)
+    return table._replace(title=printable(table.title), rows=rows)
 
 
 def _widths(table: Table) -> list[int]:

@@ -39,12 +39,13 @@ HABITS: dict[Framework, Habits] = {
     # models/llama.py: KV heads copied; vocab_parallel_embedding.py: padded to 64, then it must divide.
     Framework.VLLM: Habits(KvPolicy.REPLICATE, VocabPadding.VLLM),
     Framework.SGLANG: Habits(KvPolicy.REPLICATE, VocabPadding.SGLANG),
-    # No check at load: the head view of the first forward fails. Columns and rows are dealt out as ceil(n/t).
+    # base_model_tp_plan of each configuration: `colwise` splits heads, `colwise_gather_output` leaves them whole. No
+    # check at load: the head view of the first forward fails. Columns and rows are dealt out as ceil(n/t).
     Framework.HF: Habits(
         KvPolicy.REFUSE,
         VocabPadding.NONE,
-        uneven=_COLUMNS,
-        without_plan=frozenset({"gpt2", "bloom", "falcon", "opt"}),
+        uneven=_COLUMNS | {"linear_key_heads", "linear_value_heads"},
+        without_plan=frozenset({"gpt2", "gpt_bigcode", "bloom", "falcon", "opt", "paper"}),
         whole_attention=frozenset(
             (
                 "phi3",

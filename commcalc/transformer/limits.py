@@ -165,7 +165,7 @@ def _of_columns(model: Model) -> list[Limit]:
 def _relaxed(found: Sequence[Limit], habits: Habits, model: Model) -> list[Limit]:
     """The rules that a framework keeps: what it splits unevenly or leaves whole has none."""
     if model.family in habits.without_plan:
-        refusal = f"transformers has no tp_plan for {model.family}"
+        refusal = f"transformers has no tp_plan for family {model.family}"
         return [Limit(name="plan", key="family", noun="", value=1, refusal=refusal)]
     free = set(habits.uneven)
     if model.family in habits.whole_attention:

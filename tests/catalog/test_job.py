@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commcalc.catalog.job import Assignment, Job, Request, resolve_job
+from commcalc.catalog.assign import Assignment
+from commcalc.catalog.job import Job, Request, resolve_job
 from commcalc.errors import CommcalcError
 from commcalc.transformer.layout import LayoutName
 

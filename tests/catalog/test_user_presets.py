@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from commcalc.catalog.hardware import Hardware, read_hardware
 from commcalc.catalog.models import read_model
-from commcalc.catalog.presets import VARIABLE, load, names
+from commcalc.catalog.presets import VARIABLE, load, names, resolve
 from commcalc.errors import CommcalcError, SpecError
 from commcalc.transformer.parameters import parameters
 from conftest import run_commcalc
@@ -126,3 +127,39 @@ def test_a_folder_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv(VARIABLE, "/nowhere")
     with pytest.raises(SpecError, match="no folder: /nowhere"):
         load("model", "llama-3-70b")
+
+
+def test_a_pipe_in_a_folder_is_no_preset(folder: Path) -> None:
+    os.mkfifo(folder / "models" / "pipe.yaml")
+    assert "pipe" not in names("model")
+    assert run_commcalc("degrees", "--model", "Llama-3-70B").status == 0  # asks every file for its aliases
+
+
+def test_a_long_chain_is_refused(folder: Path) -> None:
+    for number in range(500):
+        write(folder, f"models/m{number}.yaml", f"extends: m{number + 1}")
+    write(folder, "models/m500.yaml", "extends: llama-3-8b")
+    ran = run_commcalc("degrees", "--model", "m0")
+    assert (ran.status, len(ran.err.splitlines())) == (2, 2)
+    assert "a chain of more than 16 files that extend each other" in ran.err
+    assert run_commcalc("degrees", "--model", "m486").status == 0
+
+
+def test_the_same_level_twice_is_refused(folder: Path) -> None:
+    levels = "[{name: nvlink, bandwidth: 1 GB/s}, {name: nvlink, bandwidth: 2 GB/s}]"
+    write(folder, "hardware/twice.yaml", f"extends: h100-sxm\nnetwork: {levels}\n")
+    with pytest.raises(SpecError, match="two items are called 'nvlink'"):
+        load("hardware", "twice")
+
+
+@pytest.mark.parametrize(
+    "written", ["aliases: [\"quoted\", 'q2']", "aliases:\n- quoted\n- q2", "aliases: [quoted,\n  q2]"]
+)
+def test_aliases_are_read_however_they_are_written(written: str, folder: Path) -> None:
+    write(folder, "models/al.yaml", f"extends: llama-3-8b\n{written}\n")
+    assert [resolve("model", name).stem for name in ("quoted", "q2")] == ["al", "al"]
+
+
+def test_the_notes_of_what_is_extended_say_whose_they_are(folder: Path) -> None:
+    """H100's datasheet rates are not those of a file that replaces them."""
+    assert machine("ours").notes.startswith("of h100-sxm: datasheet rates")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -124,8 +126,6 @@ def test_an_imported_preset_is_the_same_model(path: Path, tmp_path: Path) -> Non
 
 def test_import_prints_provenance_and_replaces_only_by_force(tmp_path: Path) -> None:
     path = DATA / "configs" / "phi-4.json"
-    import hashlib
-
     ran = run_commcalc("presets", "import", str(path))
     assert ran.out.startswith("name: phi-4\n")
     assert hashlib.sha256(path.read_bytes()).hexdigest() in ran.out
@@ -226,3 +226,53 @@ def test_import_refuses_what_is_no_config(tmp_path: Path) -> None:
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
     ran = run_commcalc("presets", "validate", str(tmp_path))
     assert ran == (2, "", f"error: no .yaml, .yml or .json file in this folder\n  at {tmp_path}\n")
+
+
+def test_import_hashes_the_bytes_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "bom.json"
+    path.write_bytes(b"\xef\xbb\xbf" + (DATA / "configs" / "phi-4.json").read_bytes())
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in run_commcalc("presets", "import", str(path)).out
+
+
+def test_import_into_a_pipe_that_nobody_reads_does_not_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    config = str(DATA / "configs" / "phi-4.json")
+    ran = run_commcalc("presets", "import", config, "--force", "-o", str(tmp_path / "pipe"))
+    assert (ran.status, "error: cannot be written: no such device or address" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["glm-4.5-air", "glm-5.2", "qwen3-32b"])
+def test_a_hundred_million_layers_take_no_time(name: str, tmp_path: Path) -> None:
+    config = json.loads((DATA / "configs" / f"{name}.json").read_text()) | {"num_hidden_layers": 100_000_000}
+    config.pop("layer_types", None)
+    (tmp_path / "x.json").write_text(json.dumps(config))
+    ran = run_commcalc("presets", "show", str(tmp_path / "x.json"), "--json")
+    assert ran.status in (0, 2)
+
+
+def test_a_file_that_only_extends_is_of_the_kind_it_extends(tmp_path: Path) -> None:
+    for name, base, kind in (
+        ("m", "llama-3-8b", "model"),
+        ("h", "h100-sxm", "hardware"),
+        ("j", "example-h8192", "job"),
+    ):
+        (tmp_path / f"{name}.yaml").write_text(f"extends: {base}")
+        assert run_commcalc("presets", "show", str(tmp_path / f"{name}.yaml"), "--json").json["kind"] == kind
+
+
+def test_wrong_files_fit_a_screen(tmp_path: Path) -> None:
+    for number in range(60):
+        (tmp_path / f"m{number}.yaml").write_text("bad: 1")
+    ran = run_commcalc("presets", "validate", str(tmp_path))
+    assert (ran.status, len(ran.err.splitlines()) < 40) == (2, True)
+    assert ran.err.endswith("error: and 50 more like these; --json lists them all\n")
+    listed = run_commcalc("presets", "validate", str(tmp_path), "--json").json
+    assert len([one for one in listed["files"] if one["violations"]]) == 60
+
+
+def test_names_of_files_steer_no_terminal(tmp_path: Path) -> None:
+    (tmp_path / "esc\x1b[31m.yaml").write_text("bad: 1")
+    ran = run_commcalc("presets", "validate", str(tmp_path))
+    assert "\x1b" not in ran.out + ran.err
+    assert "esc\\x1b[31m.yaml" in ran.out
+    assert "esc\\x1b[31m.yaml" in ran.err

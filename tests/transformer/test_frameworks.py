@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from commcalc.catalog.job import Assignment, Request, resolve_job
+from commcalc.catalog.assign import Assignment
+from commcalc.catalog.job import Request, resolve_job
 from commcalc.transformer.limits import limits
 from commcalc.transformer.work import Framework
 from conftest import DATA, run_commcalc
@@ -34,6 +35,18 @@ def test_accepted(model: str, framework: str, accepted: list[int] | None) -> Non
     assert legal(model, framework) == sequence
 
 
+@pytest.mark.parametrize("model", ["gpt3-175b", "palm-540b", "{family: gpt_bigcode, num_attention_heads: 48}"])
+def test_what_transformers_has_no_plan_for(model: str) -> None:
+    """No class of that name, or one without base_model_tp_plan (configuration_gpt_bigcode.py, transformers 5.24.0)."""
+    assert legal(model, "hf") == []
+
+
+def test_gathered_attention_keeps_every_kv_head_on_every_rank() -> None:
+    """configuration_phi3.py: qkv_proj is colwise_gather_output."""
+    ran = run_commcalc("degrees", "--model", "phi-4", "--framework", "hf", "--tp", "8", "--json")
+    assert (ran.status, ran.json["degrees"][0]["kv_replication"]) == (0, 8)
+
+
 @pytest.mark.parametrize("model", TABLE["hf_free"])
 def test_transformers_leaves_some_attention_whole(model: str) -> None:
     assert legal(model, "hf") == TABLE["asked"]
@@ -58,7 +71,7 @@ def test_the_framework_says_what_happens_to_few_kv_heads() -> None:
 def test_a_class_without_a_plan_is_refused_with_the_reason() -> None:
     ran = run_commcalc("degrees", "--model", "gpt2", "--framework", "hf", "--tp", "2")
     assert ran.status == 3
-    assert "error: tp 2 is not legal for gpt2: transformers has no tp_plan for gpt2" in ran.err
+    assert "error: tp 2 is not legal for gpt2: transformers has no tp_plan for family gpt2" in ran.err
 
 
 def test_megatron_trains_experts_only_with_sequence_parallelism() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commcalc.catalog.job import Assignment, Request, resolve_job
+from commcalc.catalog.assign import Assignment
+from commcalc.catalog.job import Request, resolve_job
 from commcalc.errors import CommcalcError
 from commcalc.transformer.limits import legal_degrees, limits, listed, violations
 from commcalc.transformer.work import VocabPadding, padded_vocab, splittable_vocab
