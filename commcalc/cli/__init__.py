@@ -59,10 +59,10 @@ def run(args: Sequence[str]) -> int:
 
 def _invoke(args: Sequence[str]) -> int:
     import typer
-    from typer._click.exceptions import ClickException, NoArgsIsHelpError
+    from typer._click.exceptions import ClickException, NoArgsIsHelpError, NoSuchOption
 
     from commcalc.cli.output import CannotWrite, ClosedPipe, say
-    from commcalc.errors import UsageError
+    from commcalc.errors import UsageError, nearest
 
     try:
         status = application(args)(list(args), prog_name="commcalc", standalone_mode=False)
@@ -72,7 +72,12 @@ def _invoke(args: Sequence[str]) -> int:
     except ClickException as problem:
         ctx = getattr(problem, "ctx", None)
         hint = f"{ctx.command_path} --help" if ctx is not None else "commcalc --help"
-        raise UsageError(_lowered(problem.format_message()), where="the command line", hint=hint) from None
+        message = problem.format_message()
+        if isinstance(problem, NoSuchOption) and problem.possibilities:
+            message = f"no such option: {problem.option_name}"
+            near = nearest(problem.option_name, problem.possibilities)
+            hint = f"did you mean {' or '.join(near or problem.possibilities)}?"
+        raise UsageError(_lowered(message), where="the command line", hint=hint) from None
     except typer.Abort:
         return INTERRUPTED
     except SystemExit as ended:  # Typer's own answer to a closed pipe while it prints help
