@@ -8,7 +8,7 @@ compares the files in ``completions/`` with what this writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from commcalc.catalog import presets
@@ -172,14 +172,7 @@ def bash(tree: list[Command]) -> str:
         "    esac",
         '    case "$command:$prev" in',
     ]
-    for command in tree:
-        for option in command.options:
-            if option.takes_value:
-                lines += [
-                    f"        {patterns(command, option)})",
-                    *replies(option.words, " " * 12),
-                    "            return ;;",
-                ]
+    lines += option_cases(tree, replies)
     lines += ["    esac", '    case "$command" in']
     for command in tree:
         spellings = " ".join(one for option in command.options for one in option.spellings)
@@ -205,10 +198,16 @@ def group_names(tree: list[Command]) -> str:
     return "|".join(command.path[0] for command in tree if command.group)
 
 
-def patterns(command: Command, option: Option) -> str:
-    """What stands before an option's value, as a pattern of ``command:word``."""
-    called = " ".join(command.path)
-    return "|".join(f'"{called}":{one}' for one in option.spellings)
+def option_cases(tree: list[Command], replies: Callable[[Words, str], list[str]]) -> list[str]:
+    """Branches that offer an option's values, by ``command:word before``; bash and zsh read them alike."""
+    lines = []
+    for command in tree:
+        called = " ".join(command.path)
+        for option in command.options:
+            if option.takes_value:
+                pattern = "|".join(f'"{called}":{one}' for one in option.spellings)
+                lines += [f"        {pattern})", *replies(option.words, " " * 12), "            return ;;"]
+    return lines
 
 
 def zsh(tree: list[Command]) -> str:
@@ -256,14 +255,7 @@ def zsh(tree: list[Command]) -> str:
         f'    [[ $command == ({group_names(tree)}) ]] && (( CURRENT > 3 )) && command="$command $words[3]"',
         '    case "$command:$words[CURRENT-1]" in',
     ]
-    for command in tree:
-        for option in command.options:
-            if option.takes_value:
-                lines += [
-                    f"        {patterns(command, option)})",
-                    *replies(option.words, " " * 12),
-                    "            return ;;",
-                ]
+    lines += option_cases(tree, replies)
     lines += ["    esac", "    case $command in"]
     for command in tree:
         spelled = [(one, option.help) for option in command.options for one in option.spellings]

@@ -137,7 +137,7 @@ def _text(
         from commcalc.report.table import render_csv
 
         return render_csv(records)
-    from commcalc.report.table import Terminal, render, render_markdown
+    from commcalc.report.table import Terminal, folded, render, render_markdown
 
     tables = report.ledger_tables(priced)
     if lines is not None:
@@ -151,7 +151,7 @@ def _text(
     if style is Format.MARKDOWN:
         return f"{head}\n{render_markdown(tables)}\n{tail}"
     terminal = Terminal(width_of_terminal(os.environ), colour_of_terminal(os.environ, no_color))
-    return f"{head}\n{render(tables, terminal)}\n{_wrapped(tail, terminal.width)}"
+    return f"{head}\n{render(tables, terminal)}\n{folded(tail, terminal.width)}"
 
 
 def _explained(priced: PricedLedger, job: Job) -> str:
@@ -167,16 +167,3 @@ def _explained(priced: PricedLedger, job: Job) -> str:
         lines += [f"  {line}" for line in explain_row(entry, priced)]
     lines += ["totals", *(f"  {line}" for line in explain_totals(priced))]
     return "\n".join(lines) + "\n"
-
-
-def _wrapped(text: str, width: int | None) -> str:
-    """Prose folded at words for a narrow terminal; what follows hangs under what it belongs to."""
-    if width is None:
-        return text
-    from textwrap import fill
-
-    def fold(line: str) -> str:
-        indent = " " * (len(line) - len(line.lstrip()) + 2)
-        return fill(line, max(20, width), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-    return "".join(fold(line) + "\n" for line in text.splitlines())

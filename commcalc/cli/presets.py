@@ -12,7 +12,7 @@ import typer
 from commcalc.catalog.describe import KINDS, Listed
 from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, report_error, say, width_of_terminal, write
-from commcalc.errors import MOST_TOLD, WRONG_INPUT, Several, SpecError, UnknownName, UsageError
+from commcalc.errors import MOST_TOLD, WRONG_INPUT, CommcalcError, Several, SpecError, UnknownName, UsageError
 from commcalc.report.table import Table
 
 Kind = Annotated[
@@ -77,11 +77,9 @@ def list_(
     """Models, machines and jobs that go by a name."""
     from commcalc.catalog.describe import listing
     from commcalc.report import presets as report
-    from commcalc.units import parse_parameters
 
     style = o.format_from(ctx.params)
-    low = None if min_size is None else _at(parse_parameters, min_size, "--min-size")
-    high = None if max_size is None else _at(parse_parameters, max_size, "--max-size")
+    low, high = _parameters(min_size, "--min-size"), _parameters(max_size, "--max-size")
     if source not in (None, "packaged", "user"):
         raise UnknownName("source", source, ("packaged", "user"), where=f"--source {source[:60]}")
     _check_kind(kind)
@@ -139,7 +137,10 @@ def show(
     elif style is Format.CSV:
         _write_csv(report.show_records(found))
     else:
-        write(_drawn(style, report.show_tables(found), no_color) + "\n" + report.show_notes(found))
+        from commcalc.report.table import folded
+
+        notes = folded(report.show_notes(found), width_of_terminal(os.environ))
+        write(_drawn(style, report.show_tables(found), no_color) + "\n" + notes)
 
 
 @presets.command("validate")
@@ -222,14 +223,14 @@ def _check_kind(kind: Optional[str]) -> None:
         raise UnknownName("kind", kind, KINDS, where=f"--kind {kind[:60]}")
 
 
-def _at(parse: object, text: str, option: str) -> int:
-    """A quantity of an option; its error says where."""
-    from commcalc.errors import CommcalcError
+def _parameters(text: str | None, option: str) -> int | None:
+    """A number of parameters given to an option; its error says which."""
+    from commcalc.units import parse_parameters
 
     try:
-        return parse(text)  # type: ignore[operator, no-any-return]
+        return None if text is None else parse_parameters(text)
     except CommcalcError as problem:
-        problem.where = f"{option} {text[:60]}"
+        problem.where = f"{option} {(text or '')[:60]}"
         raise
 
 

@@ -114,6 +114,19 @@ def _lines(table: Table) -> list[tuple[str, bool]]:
     return head + [(row[0], True) if len(row) == 1 else (line(row), False) for row in table.rows]
 
 
+def folded(text: str, width: int | None) -> str:
+    """Prose folded at words for a narrow terminal; what follows hangs under what it belongs to."""
+    if width is None:
+        return text
+    from textwrap import fill
+
+    def fold(line: str) -> str:
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        return fill(line, max(20, width), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+    return "".join(fold(line) + "\n" for line in text.splitlines())
+
+
 def render_markdown(tables: Sequence[Table]) -> str:
     """The tables as GitHub Markdown; heading rows become bold lines of their own."""
     return "\n".join(_markdown(table) for table in tables)
