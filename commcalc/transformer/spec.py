@@ -1,7 +1,6 @@
 """What an architecture is: the sizes and choices of a dense decoder, by the key names of Hugging Face."""
 
-from __future__ import annotations
-
+# Annotations are no text here: as fields of a NamedTuple each would be compiled at every start.
 from enum import StrEnum
 from typing import NamedTuple
 
