@@ -76,15 +76,23 @@ def is_config(section: Section) -> bool:
     return bool({"model_type", "architectures", "text_config", "thinker_config"} & section.entries.keys())
 
 
+def as_fields(section: Section) -> Section:
+    """The mapping itself, or the fields of a ``config.json``; single values from options are laid over those."""
+    if not is_config(section):
+        return section
+    from commcalc.ingest.hf_config import read_config
+
+    fields = read_config(section)
+    for key, node in section.entries.items():
+        if key == "name" or (key in FIELDS and node.where.startswith("--set ")):
+            fields.entries[key] = node
+            fields.keys[key] = section.keys[key]
+    return fields
+
+
 def read_model(section: Section, path: str = "model") -> tuple[Model, Read]:
     """The model of a mapping, ours or a ``config.json``; what it does not give and nothing needs stays None."""
-    if is_config(section):
-        from commcalc.ingest.hf_config import read_config
-
-        name = section.entries.get("name")
-        section = read_config(section)
-        if name is not None:
-            section.entries["name"] = name
+    section = as_fields(section)
     own = {key: node for key, node in section.entries.items() if key not in ABOUT}
     read = read_section(Section(section.where, own, section.keys), FIELDS, path)
     values: dict[str, Any] = read.values

@@ -108,6 +108,10 @@ def _extended(kind: str, section: Section, folder: Path, seen: Sequence[Path]) -
         if problem.where in (None, given, f"{kind}: {given[:80]}"):
             problem.where = f"{node.where} extends"
         raise
+    if kind == "model":
+        from commcalc.catalog.models import as_fields
+
+        base = as_fields(base)
     base.entries.pop("aliases", None)
     notes, name = base.entries.get("notes"), base.entries.get("name")
     if isinstance(notes, Leaf) and isinstance(name, Leaf):  # they speak of the file they stand in

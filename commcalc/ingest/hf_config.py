@@ -10,9 +10,10 @@ from __future__ import annotations
 from commcalc.document import Items, Leaf, Node, Section
 from commcalc.errors import CommcalcError, SpecError, UnknownName, raise_all
 from commcalc.ingest.families import ALIASES, FAMILIES, HEADS, SPELLINGS, Family, Told
+from commcalc.ingest.quantization import group_size
 
 _LANGUAGE = ("text_config", "decoder", "generator", "text_encoder", "language_config", "llm_config")
-_FROM_TOP = ("tie_word_embeddings", "architectures")
+_FROM_TOP = ("tie_word_embeddings", "architectures", "quantization_config", "compression_config")
 
 
 def read_config(section: Section) -> Section:
@@ -33,6 +34,7 @@ def language_part(section: Section) -> Section:
     part = outer.entries[found[0]]
     assert isinstance(part, Section)  # noqa: S101  (checked above; mypy does not see it)
     brought = {key: section.entries[key] for key in _FROM_TOP if key in section.entries and key not in part.entries}
+    brought |= {key: node for key, node in section.entries.items() if node.where.startswith("--set ")}
     return Section(part.where, part.entries | brought, part.keys)
 
 
@@ -81,6 +83,9 @@ class _Reader:
         self.mlp()
         self.choices()
         self.experts()
+        group = group_size(self.text)
+        if group is not None:
+            self.made["quantization_group_size"] = group
         special = getattr(self, f"_{self.name}", None)
         if special is not None:
             special()

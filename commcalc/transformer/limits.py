@@ -132,7 +132,8 @@ def _of_attention(model: Model, parallel: Parallelism) -> list[Limit]:
     width = model.dims.get("QKV")
     if parallel.kv is KvPolicy.GATHER and width is not None and not model.kv_lora_rank:
         found.append(Limit(name="qkv", key="num_attention_heads", noun="QKV columns", value=width, above=kv or 0))
-    if heads is not None and model.head_dim is not None and model.quantization_group_size > 1:
+    grouped = model.quantization_group_size > 1 and not model.kv_lora_rank
+    if heads is not None and model.head_dim is not None and grouped:
         found.append(
             Limit(
                 name="attention", key="num_attention_heads * head_dim", noun="attention columns",

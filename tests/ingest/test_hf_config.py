@@ -228,12 +228,12 @@ def test_the_class_says_the_family_where_no_type_does() -> None:
         read(text_config=config)
 
 
-def test_quantisation_and_unknown_keys_change_nothing() -> None:
+def test_quantisation_changes_only_what_stays_together_and_unknown_keys_nothing() -> None:
     plain = read(**LLAMA)
     quantized = read(
         **LLAMA, quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]}, rope_theta=5e5
     )
-    assert plain == quantized
+    assert plain == quantized._replace(quantization_group_size=1)
 
 
 def test_layers_with_experts() -> None:
@@ -311,3 +311,60 @@ def test_a_config_in_a_folder_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     ran = run_commcalc("ledger", "--model", "config.json", "--tp", "2", "--json", cwd=tmp_path)
     assert (ran.status, ran.json["inputs"]["model"]["name"]) == (0, "config")
+
+
+@pytest.mark.parametrize(
+    ("quantization", "group"),
+    [
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, 128),
+        ({"quant_method": "awq", "q_group_size": 64}, 64),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 128),
+        ({"quant_method": "gptq", "group_size": -1}, 1),
+        ({"quant_method": "fp8", "weight_block_size": None}, 1),
+        ({"config_groups": {"group_0": {"weights": {"group_size": 128, "num_bits": 4}}}}, 128),
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, 1),
+    ],
+)
+def test_groups_of_quantised_weights_are_read(quantization: dict[str, object], group: int) -> None:
+    assert read(**LLAMA, quantization_config=quantization).quantization_group_size == group
+    outside = {"model_type": "llava", "text_config": LLAMA, "quantization_config": quantization}
+    assert read(**outside).quantization_group_size == group
+
+
+def test_a_group_quantised_checkpoint_is_refused_where_its_groups_would_be_cut(tmp_path: Path) -> None:
+    """Users of a 72B GPTQ model with 29568 = 231 * 128 columns (QwenLM/Qwen3-VL issue 231): no even TP."""
+    config = {
+        "model_type": "qwen2", "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64,
+        "num_key_value_heads": 8, "intermediate_size": 29568, "vocab_size": 152064,
+        "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128},
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    ran = run_commcalc("degrees", "--model", str(path), "--tp", "2,4,8")
+    assert ran.status == 3
+    assert "29568 FFN columns are 231 groups of 128: 231 mod 2 = 1" in ran.err
+    path.write_text(json.dumps(config | {"intermediate_size": 29696}))
+    padded = run_commcalc("degrees", "--model", str(path), "--tp", "2,4,8", "--json")
+    assert [degree["legal"] for degree in padded.json["degrees"]] == [True, True, True]
+
+
+@pytest.mark.parametrize("config", [LLAMA, {"model_type": "llava", "text_config": LLAMA}], ids=["plain", "nested"])
+def test_single_values_win_over_a_config(config: dict[str, object], tmp_path: Path) -> None:
+    """Keys that a config.json has, keys that its family decides, and keys that only a model preset has."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    changes = {"hidden_size": 32, "gated_mlp": False, "quantization_group_size": 4, "num_hidden_layers": 1}
+    options = [part for key, value in changes.items() for part in ("--set", f"model.{key}={str(value).lower()}")]
+    shown = run_commcalc("ledger", "--model", str(path), *options, "--json").json["inputs"]["model"]
+    assert {key: shown[key] for key in changes} == changes
+    over = tmp_path / "over.yaml"
+    over.write_text(json.dumps({"extends": "./config.json", **changes, "head_dim": 8}))
+    laid = run_commcalc("ledger", "--model", str(over), "--json").json["inputs"]["model"]
+    assert {key: laid[key] for key in changes} == changes
+
+
+def test_a_config_written_on_the_command_line_is_read_by_the_same_rules() -> None:
+    """Latent attention: the head_dim of the file is not the width of queries and keys."""
+    path = DATA / "configs" / "glm-5.2.json"
+    inline = run_commcalc("presets", "show", path.read_text(), "--kind", "model", "--json").json
+    assert inline["values"] == run_commcalc("presets", "show", str(path), "--json").json["values"]

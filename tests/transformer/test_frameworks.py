@@ -18,10 +18,13 @@ CASES = [(model, framework, accepted) for model, row in TABLE["models"].items() 
 def legal(model: str, framework: str) -> list[int]:
     given = str(DATA / model) if model.startswith("configs/") else model
     chosen = Assignment("parallelism.framework", framework, "--framework")
-    job = resolve_job(Request(model=given, assignments=[chosen]))
+    plain = Assignment(
+        "model.quantization_group_size", "1", "--set model.quantization_group_size=1"
+    )  # as the lists say
+    job = resolve_job(Request(model=given, assignments=[chosen, plain]))
     if job.model.num_experts and framework == "megatron":  # which trains no experts without
         chosen_sp = Assignment("parallelism.sp", "true", "--sp")
-        job = resolve_job(Request(model=given, assignments=[chosen, chosen_sp]))
+        job = resolve_job(Request(model=given, assignments=[chosen, plain, chosen_sp]))
     rules = limits(job.model, job.parallel, job.work)
     return [tp for tp in TABLE["asked"] if all(rule.allows(tp) for rule in rules)]
 
@@ -91,6 +94,14 @@ def test_a_quantised_block_fits_the_columns_of_attention_too() -> None:
     ran = run_commcalc("degrees", "--model", model, "--framework", "vllm", "--tp", "8,16", "--json")
     assert [degree["legal"] for degree in ran.json["degrees"]] == [True, False]
     assert "64 columns on a rank are 0.5 groups" in ran.json["degrees"][1]["reasons"][0]
+
+
+def test_minimax_as_it_is_stored_needs_expert_parallelism_beyond_tp_4() -> None:
+    """Its FP8 blocks of 128 cut an expert's 1536 columns into 12; vLLM runs it at TP 4, or TP 8 with experts whole."""
+    model = str(DATA / "configs" / "minimax-m2.5.json")
+    ran = run_commcalc("degrees", "--model", model, "--framework", "vllm", "--tp", "4,8", "--json")
+    assert [degree["legal"] for degree in ran.json["degrees"]] == [True, False]
+    assert "192 columns on a rank are 1.5 groups" in ran.json["degrees"][1]["reasons"][0]
 
 
 def test_a_framework_is_offered_only_what_it_can_do() -> None:
