@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commcalc.errors import SpecError
 
@@ -141,7 +141,7 @@ class _Reader:
             raise SpecError("no mapping of keys to values", where=self.name, hint="write keys and values, like `tp: 8`")
         return root
 
-    def node(self, event: object) -> Node:
+    def node(self, event: Any) -> Node:
         import yaml
 
         where = self.place(event)
@@ -150,15 +150,15 @@ class _Reader:
             raise SpecError(f"more than {MAX_NODES} values", where=where)
         if isinstance(event, yaml.AliasEvent):
             return self.alias(str(event.anchor), where)
-        if event.tag is not None and event.tag != "!":  # type: ignore[attr-defined]
-            raise SpecError(f"the tag {event.tag} is not allowed", where=where)  # type: ignore[attr-defined]
+        if event.tag is not None and event.tag != "!":
+            raise SpecError(f"the tag {event.tag} is not allowed", where=where)
         if isinstance(event, yaml.ScalarEvent):
             text = event.value
             node: Node = Leaf(text if event.style in ("'", '"', "|", ">") else scalar(text), text, where)
         else:
             node = Section(where) if isinstance(event, yaml.MappingStartEvent) else Items(where)
-        if event.anchor is not None:  # type: ignore[attr-defined]
-            self.anchors[event.anchor] = node  # type: ignore[attr-defined]
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
         return node
 
     def alias(self, anchor: str, where: str) -> Node:
@@ -202,8 +202,8 @@ class _Reader:
         self.open.append(node)
         self.keys.append(None)
 
-    def place(self, event: object) -> str:
-        mark = event.start_mark  # type: ignore[attr-defined]
+    def place(self, event: Any) -> str:
+        mark = event.start_mark
         return f"{self.name}:{mark.line + 1}:{mark.column + 1}"
 
 

@@ -41,6 +41,9 @@ class Described(NamedTuple):
     derived: Mapping[str, object]
     sources: Mapping[str, str]
     about: Mapping[str, object]
+    # For people: parameters, links, or what a job joins.
+    size: str
+    parameters: int | None = None
 
 
 def describe(given: str, kind: str | None = None) -> Described:
@@ -48,7 +51,9 @@ def describe(given: str, kind: str | None = None) -> Described:
     if kind is None:
         kind = kind_of(given) if presets.is_path(given) else kind_with(given)
     section = presets.load(kind, given)
-    return _DESCRIBERS[kind](section, given)
+    if kind == "model":
+        return _model(section)
+    return _hardware(section) if kind == "hardware" else _job(section, given)
 
 
 def kind_with(name: str) -> str:
@@ -116,8 +121,8 @@ def listing(kinds: Sequence[str] = KINDS) -> tuple[list[Listed], list[tuple[str,
                     name,
                     tuple(presets.aliases(path)),
                     str(one.values.get("family", "")),
-                    _size(one),
-                    one.derived.get("parameters"),  # type: ignore[arg-type]
+                    one.size,
+                    one.parameters,
                     str(one.about.get("confidence", "")),
                     "packaged" if presets.is_packaged(path) else str(path),
                 )
@@ -125,25 +130,7 @@ def listing(kinds: Sequence[str] = KINDS) -> tuple[list[Listed], list[tuple[str,
     return found, broken
 
 
-def _size(one: Described) -> str:
-    if one.kind == "model":
-        total, active = one.derived["parameters"], one.derived["active_parameters"]
-        if not isinstance(total, int) or not isinstance(active, int):
-            return "sizes missing"
-        return format_parameters(total) + ("" if active == total else f", {format_parameters(active)} active")
-    if one.kind == "job":
-        names = [str(one.values[key]) for key in ("model", "hardware") if isinstance(one.values.get(key), str)]
-        return " on ".join(names) or "its own fields"
-    network = one.values["network"]
-    assert isinstance(network, list)  # noqa: S101  (hardware_values; mypy does not see it)
-    return "; ".join(
-        f"{level['name']} {format_rate(level['bandwidth_bytes_per_s'])}"
-        + (f" x {level['devices']}" if level["devices"] else "")
-        for level in network
-    )
-
-
-def _model(section: Section, given: str) -> Described:  # noqa: ARG001
+def _model(section: Section) -> Described:
     model, read = read_model(section)
     raise_all(read.problems)
     told = section.entries.get("sources")
@@ -154,7 +141,13 @@ def _model(section: Section, given: str) -> Described:  # noqa: ARG001
         for key in FIELDS
         if key in read.sources and key in values
     }
-    return Described("model", model.name, values, derived_of(model), sources, about(section, "model"))
+    total = None if missing(model) else parameters(model)
+    size = "sizes missing"
+    if total is not None:
+        active = active_parameters(model)
+        size = format_parameters(total) + ("" if active == total else f", {format_parameters(active)} active")
+    told_of = about(section, "model")
+    return Described("model", model.name, values, derived_of(model), sources, told_of, size, total)
 
 
 def derived_of(model: Model) -> dict[str, object]:
@@ -171,13 +164,18 @@ def derived_of(model: Model) -> dict[str, object]:
     }
 
 
-def _hardware(section: Section, given: str) -> Described:  # noqa: ARG001
+def _hardware(section: Section) -> Described:
     hardware, places, problems = read_hardware(section)
     raise_all(problems)
     told = section.entries.get("sources")
     sources = {_value_path(key): cited(where, key, told) or where for key, where in places.items()}
     values = hardware_values(hardware)
-    return Described("hardware", hardware.name, values, _intensities(hardware), sources, about(section, "hardware"))
+    size = "; ".join(
+        f"{level.name} {format_rate(level.bandwidth)}" + (f" x {level.devices}" if level.devices else "")
+        for level in hardware.network.levels
+    )
+    told_of = about(section, "hardware")
+    return Described("hardware", hardware.name, values, _intensities(hardware), sources, told_of, size)
 
 
 def _value_path(key: str) -> str:
@@ -209,7 +207,9 @@ def _job(section: Section, given: str) -> Described:
     derived = {"devices": devices, "tokens_per_microbatch": job.work.micro_batch_size * job.work.tokens_per_sequence}
     told = section.entries.get("sources")
     sources = {path: cited(where, path, told) or where for path, where in _places(section, values)}
-    return Described("job", str(plain(section.entries["name"])), values, derived, sources, about(section, "job"))
+    size = " on ".join(str(values[key]) for key in ("model", "hardware") if isinstance(values.get(key), str))
+    name = str(plain(section.entries["name"]))
+    return Described("job", name, values, derived, sources, about(section, "job"), size or "its own fields")
 
 
 def _places(section: Section, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -232,9 +232,6 @@ def about(section: Section, kind: str) -> dict[str, object]:
     read = read_section(Section(section.where, told, section.keys), _ABOUT, kind)
     raise_all(read.problems)
     return found | read.values
-
-
-_DESCRIBERS = {"model": _model, "hardware": _hardware, "job": _job}
 
 
 def check_file(path: str, kind: str | None = None) -> tuple[str, str, list[CommcalcError]]:

@@ -147,7 +147,10 @@ def _by_name(base: Items, top: Items) -> Items:
     over = {_name_of(item): item for item in top.items}
     for item in base.items:
         new = over.pop(_name_of(item), None)
-        merged.items.append(item if new is None else _laid_over(item, new))  # type: ignore[arg-type]
+        if isinstance(item, Section) and isinstance(new, Section):
+            merged.items.append(_laid_over(item, new))
+        else:
+            merged.items.append(item)
     merged.items += [item for item in top.items if _name_of(item) in over]
     return merged
 

@@ -9,7 +9,7 @@ compares the files in ``completions/`` with what this writes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commcalc.catalog import presets
 from commcalc.catalog.describe import KINDS
@@ -98,25 +98,25 @@ def commands() -> list[Command]:
     return found
 
 
-def _command(command: object, path: tuple[str, ...], inner: tuple[str, ...]) -> Command:
+def _command(command: Any, path: tuple[str, ...], inner: tuple[str, ...]) -> Command:
     options, words = [], Words(known=inner)
-    for param in command.params:  # type: ignore[attr-defined]
+    for param in command.params:
         if param.param_type_name == "argument":
             words = _ARGUMENTS[param.name]
         else:
             options.append(_option(param))
-    summary = (command.help or "").strip().splitlines()[0]  # type: ignore[attr-defined]
+    summary = (command.help or "").strip().splitlines()[0]
     return Command(path, summary, (*options, _HELP), words, bool(inner))
 
 
-def _option(param: object) -> Option:
-    name = str(param.name)  # type: ignore[attr-defined]
+def _option(param: Any) -> Option:
+    name = str(param.name)
     words = _VALUES.get(name, Words())
     if name in PATHS:
         section, key = PATHS[name][0].split(".")
         words = Words(known=tuple(SECTIONS[section][key].choices))
-    spellings = (*param.opts, *param.secondary_opts)  # type: ignore[attr-defined]
-    return Option(spellings, str(param.help), not param.is_flag, words)  # type: ignore[attr-defined]
+    spellings = (*param.opts, *param.secondary_opts)
+    return Option(spellings, str(param.help), not param.is_flag, words)
 
 
 def bash(tree: list[Command]) -> str:
