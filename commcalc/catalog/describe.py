@@ -8,13 +8,13 @@ from math import isfinite
 from typing import NamedTuple
 
 from commcalc.catalog import presets
-from commcalc.catalog.fields import Field, read_section, text
+from commcalc.catalog.about import read_about
 from commcalc.catalog.hardware import Hardware, hardware_values, read_hardware
 from commcalc.catalog.job import Request, resolve_job
 from commcalc.catalog.models import FIELDS, read_model
 from commcalc.catalog.provenance import cited
 from commcalc.catalog.sections import SECTIONS
-from commcalc.document import Items, Leaf, Section, parse_document, plain, read_text
+from commcalc.document import Leaf, Section, parse_document, plain, read_text
 from commcalc.errors import CommcalcError, SpecError, UnknownName, nearest, raise_all
 from commcalc.transformer.limits import legal_degrees, limits
 from commcalc.transformer.parameters import active_parameters, missing, parameters
@@ -26,8 +26,6 @@ KINDS = tuple(presets.FOLDERS)
 # Keys by which a file that stands in no folder of a kind is told from the others.
 _JOB_KEYS = {"parallelism", "workload", "links"}
 _HARDWARE_KEYS = {"chip", "network"}
-# What a file says of itself.
-_ABOUT = {key: Field(text) for key in ("confidence", "hf_repo", "notes")}
 # Fields of experts, shown of every model so that a reader need not ask whether they are there.
 _ALWAYS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_layers")
 
@@ -141,23 +139,21 @@ def _model(section: Section) -> Described:
         for key in FIELDS
         if key in read.sources and key in values
     }
-    total = None if missing(model) else parameters(model)
+    about, _ = read_about(section, "model")  # what is wrong there, the reader has told
+    total, active = (None, None) if missing(model) else (parameters(model), active_parameters(model))
+    derived = _derived(model, total, active)
     size = "sizes missing"
-    if total is not None:
-        active = active_parameters(model)
+    if total is not None and active is not None:
         size = format_parameters(total) + ("" if active == total else f", {format_parameters(active)} active")
-    told_of = about(section, "model")
-    return Described("model", model.name, values, derived_of(model), sources, told_of, size, total)
+    return Described("model", model.name, values, derived, sources, about, size, total)
 
 
-def derived_of(model: Model) -> dict[str, object]:
+def _derived(model: Model, total: int | None, active: int | None) -> dict[str, object]:
     """Parameters (None where a size is not given), their bytes by element type, and the legal TP degrees."""
-    counted = not missing(model)
-    total = parameters(model) if counted else None
     rules = limits(model, Parallelism(), Workload())
     return {
         "parameters": total,
-        "active_parameters": active_parameters(model) if counted else None,
+        "active_parameters": active,
         "parameter_bytes": {} if total is None else {"fp32": 4 * total, "bf16": 2 * total, "fp8": total},
         "legal_tp": legal_degrees(rules) if rules else [],
         "not_priced_yet": model.unpriced(),
@@ -170,12 +166,12 @@ def _hardware(section: Section) -> Described:
     told = section.entries.get("sources")
     sources = {_value_path(key): cited(where, key, told) or where for key, where in places.items()}
     values = hardware_values(hardware)
+    about, _ = read_about(section, "hardware")
     size = "; ".join(
         f"{level.name} {format_rate(level.bandwidth)}" + (f" x {level.devices}" if level.devices else "")
         for level in hardware.network.levels
     )
-    told_of = about(section, "hardware")
-    return Described("hardware", hardware.name, values, _intensities(hardware), sources, told_of, size)
+    return Described("hardware", hardware.name, values, _intensities(hardware), sources, about, size)
 
 
 def _value_path(key: str) -> str:
@@ -209,7 +205,7 @@ def _job(section: Section, given: str) -> Described:
     sources = {path: cited(where, path, told) or where for path, where in _places(section, values)}
     size = " on ".join(str(values[key]) for key in ("model", "hardware") if isinstance(values.get(key), str))
     name = str(plain(section.entries["name"]))
-    return Described("job", name, values, derived, sources, about(section, "job"), size or "its own fields")
+    return Described("job", name, values, derived, sources, read_about(section, "job")[0], size or "its own fields")
 
 
 def _places(section: Section, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -218,20 +214,6 @@ def _places(section: Section, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
         node = section.entries[key]
         under = node.entries if isinstance(node, Section) else {}
         yield from [(f"{key}.{name}", inner.where) for name, inner in under.items()] or [(key, node.where)]
-
-
-def about(section: Section, kind: str) -> dict[str, object]:
-    """What a file says about itself: other names, confidence, repository, notes."""
-    found: dict[str, object] = {}
-    names = section.entries.get("aliases")
-    if names is not None:
-        if not isinstance(names, Items) or not all(isinstance(name, Leaf) and name.text for name in names.items):
-            raise SpecError("aliases is no list of names", where=names.where, hint="aliases: [h100, h100-sxm5]")
-        found["aliases"] = [name.text for name in names.items if isinstance(name, Leaf)]
-    told = {key: node for key, node in section.entries.items() if key in _ABOUT}
-    read = read_section(Section(section.where, told, section.keys), _ABOUT, kind)
-    raise_all(read.problems)
-    return found | read.values
 
 
 def check_file(path: str, kind: str | None = None) -> tuple[str, str, list[CommcalcError]]:

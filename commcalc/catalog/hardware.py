@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from commcalc.catalog.about import read_about
 from commcalc.catalog.fields import (
     Field,
     flag,
@@ -26,7 +27,7 @@ from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError
 from commcalc.network.link import InNetworkReduction, Level, Network, Topology
 from commcalc.units import Dtype, parse_dtype
 
-_KEYS = ("name", "chip", "network", "aliases", "sources", "notes")
+_KEYS = ("name", "chip", "network", "aliases", "confidence", "sources", "notes")
 _LEVEL = {
     "name": Field(label, like="nvlink"),
     "topology": one_of(Topology),
@@ -35,7 +36,7 @@ _LEVEL = {
     "latency": Field(seconds, like="3 us"),
 }
 _IN_NETWORK = {"latency": Field(seconds, like="25 us"), "min_ranks": Field(whole, like="5")}
-_ABOUT = {"name": Field(text, like="h100-sxm"), "notes": Field(text, like="datasheet rates")}
+_NAME = {"name": Field(text, like="h100-sxm")}
 _HBM = {"capacity": Field(size, like="80 GB"), "bandwidth": Field(rate, like="3.35 TB/s")}
 
 
@@ -97,8 +98,10 @@ def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[Comm
     for key in section.entries:
         if key not in _KEYS:
             reading.problems.append(UnknownName("key in hardware", key, _KEYS, where=section.keys[key]))
-    about: dict[str, Node] = {key: section.entries[key] for key in ("name", "notes") if key in section.entries}
-    told = reading.section(Section(section.where, about, section.keys), _ABOUT, "hardware")
+    named: dict[str, Node] = {key: section.entries[key] for key in ("name",) if key in section.entries}
+    told = reading.section(Section(section.where, named, section.keys), _NAME, "hardware")
+    about, problems = read_about(section, "hardware")
+    reading.problems += problems
     levels = _levels(section, reading)
     chip = section.entries.get("chip")
     peaks: dict[Dtype, float] = {}
@@ -117,9 +120,9 @@ def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[Comm
         reading.problems.append(SpecError("a mapping is expected here", where=f"{chip.where} hardware.chip"))
     hardware = Hardware(
         told.get("name", "hardware"), Network(tuple(levels)), peaks, hbm.get("capacity"), hbm.get("bandwidth"),
-        told.get("notes", ""),
+        str(about.get("notes", "")),
     )  # fmt: skip
-    sources = {key: where for key, where in reading.sources.items() if key not in ("hardware.name", "hardware.notes")}
+    sources = {key: where for key, where in reading.sources.items() if key != "hardware.name"}
     return hardware, sources, reading.problems
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from commcalc.algebra.collective import Convention
+from commcalc.catalog.about import read_about
 from commcalc.catalog.assign import Assignment, assign
 from commcalc.catalog.fields import Field, read_section
 from commcalc.catalog.hardware import Hardware, read_hardware, with_link
@@ -100,8 +101,9 @@ def _base(request: Request) -> Section:
         root.entries.pop("name", None)
     else:
         root = Section("the command line")
-    for about in ("sources", "notes", "aliases"):
-        root.entries.pop(about, None)
+    raise_all(read_about(root, "job")[1])
+    for key in ("sources", "notes", "aliases"):
+        root.entries.pop(key, None)
     for kind, given in (("model", request.model), ("hardware", request.hardware)):
         if given is not None:
             root.entries[kind] = Leaf(given, given, f"--{kind} {given}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from commcalc.catalog.about import KEYS, read_about
 from commcalc.catalog.fields import Field, Read, flag, one_of, read_section, text, tokens, whole, whole_or_zero
 from commcalc.document import Section
 from commcalc.errors import SpecError
@@ -67,8 +68,6 @@ FIELDS = {
     "attention_sinks": Field(flag, like="false"),
     "family": Field(text, like="llama"),
 }
-# Keys of a file that say something about it and are no part of the architecture.
-ABOUT = ("aliases", "confidence", "sources", "notes", "hf_repo")
 
 
 def is_config(section: Section) -> bool:
@@ -93,8 +92,9 @@ def as_fields(section: Section) -> Section:
 def read_model(section: Section, path: str = "model") -> tuple[Model, Read]:
     """The model of a mapping, ours or a ``config.json``; what it does not give and nothing needs stays None."""
     section = as_fields(section)
-    own = {key: node for key, node in section.entries.items() if key not in ABOUT}
+    own = {key: node for key, node in section.entries.items() if key not in KEYS}
     read = read_section(Section(section.where, own, section.keys), FIELDS, path)
+    read.problems.extend(read_about(section, path)[1])
     values: dict[str, Any] = read.values
     model = _derived(Model(**values), read, section, path)
     return model, read

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from commcalc.accounting.ledger import build
+from commcalc.catalog.about import KEYS
 from commcalc.catalog.hardware import read_hardware
 from commcalc.catalog.job import Request, resolve_job
-from commcalc.catalog.models import ABOUT, FIELDS, read_model
+from commcalc.catalog.models import FIELDS, read_model
 from commcalc.catalog.presets import aliases, load, names, preset_files, resolve
 from commcalc.document import Leaf, Section
 from commcalc.errors import CommcalcError, SpecError, UnknownName
@@ -27,7 +28,7 @@ def test_model_gives_every_field_with_a_source(name: str) -> None:
     assert read.problems == []
     assert model.name == name
     assert set(section.entries) >= GIVEN
-    assert set(section.entries) - {*ABOUT} <= set(FIELDS)
+    assert set(section.entries) - {*KEYS} <= set(FIELDS)
     sources = section.entries["sources"]
     assert isinstance(sources, Section)
     assert isinstance(sources.entries["*"], Leaf)
