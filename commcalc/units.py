@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from enum import StrEnum
 
 from commcalc.errors import UnitError, UnknownName
@@ -305,8 +304,3 @@ def format_flops(flops_per_s: float) -> str:
     '989 TFLOP/s'
     """
     return f"{flops_per_s / 1e12:.6g} TFLOP/s"
-
-
-def format_settings(values: Mapping[str, object]) -> str:
-    """``tp=8, sp=True`` as errors and headings print it."""
-    return ", ".join(f"{name}={value}" for name, value in values.items())

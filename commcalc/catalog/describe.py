@@ -62,7 +62,7 @@ def kind_with(name: str) -> str:
             return kind
         except UnknownName:
             continue
-    known = [one for kind in KINDS for one in presets.names(kind)]
+    known = [one for kind in KINDS for one in presets.spellings(kind)]
     hint = None if nearest(name, known) else "commcalc presets list"
     raise UnknownName("preset", name, known, where=name[:80], hint=hint)
 

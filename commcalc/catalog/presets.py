@@ -169,10 +169,7 @@ def resolve(kind: str, given: str, without: Sequence[Path] = ()) -> Path:
         there = [path for path in exact if path.is_file()]
         if there:
             return next((path for path in there if path.resolve() not in without), there[0])
-    files = preset_files(kind)
-    known = {name: name for name in files}
-    for folder in reversed(candidates):  # a preset that covers another keeps the names it went by
-        known |= {alias: path.stem for path in _files_in(folder, kind) for alias in aliases(path)}
+    files, known = preset_files(kind), spellings(kind)
     found = sorted({name for spelled, name in known.items() if _folded(spelled) == _folded(given)})
     if len(found) == 1:
         return files[found[0]]
@@ -180,6 +177,14 @@ def resolve(kind: str, given: str, without: Sequence[Path] = ()) -> Path:
         raise SpecError(f"{kind} {given[:80]!r} could be {' or '.join(found)}", where=where)
     hint = None if nearest(given, known) else f"commcalc presets list --kind {kind}"
     raise UnknownName(f"{kind} preset", given, known, where=where, hint=hint)
+
+
+def spellings(kind: str) -> dict[str, str]:
+    """Every name and alias of the presets of a kind, with the name that it means."""
+    known = {name: name for name in names(kind)}
+    for folder in reversed(folders()):  # a preset that covers another keeps the names it went by
+        known |= {alias: path.stem for path in _files_in(folder, kind) for alias in aliases(path)}
+    return known
 
 
 def aliases(path: Path) -> list[str]:

@@ -184,6 +184,7 @@ def test_every_packaged_file_is_valid() -> None:
     ("args", "message"),
     [
         (["show", "lama-3-70b"], "error: unknown preset 'lama-3-70b'\n  at lama-3-70b\nhint: did you mean llama-3-70b"),
+        (["show", "h10O"], "error: unknown preset 'h10O'\n  at h10O\nhint: did you mean h100"),
         (["show", "h100", "--kind", "model"], "error: unknown model preset 'h100'"),
         (
             ["show", "h100", "--kind", "modle"],
