@@ -4,8 +4,6 @@ Rows are derived (`algebra.derive`) from three programs: the embedding, one bloc
 payload is of one call; ``calls`` is how often it happens ``per`` block, microbatch or step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

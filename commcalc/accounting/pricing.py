@@ -1,7 +1,5 @@
 """The join of volumes and prices: each row on the levels its group rides, and the totals by group."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from commcalc.accounting.ledger import GROUPS, Ledger, build

@@ -1,7 +1,5 @@
 """The parts of a ledger: one collective, one pipeline stage, one warning."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from commcalc.algebra.collective import Kind

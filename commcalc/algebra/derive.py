@@ -11,8 +11,6 @@ tensor lay before, whole where that was a pending sum. Gradients of one tensor a
 linear operations pass a pending sum on, the others need it whole (DESIGN rules 4 and 5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ An operation names a *rule*, which says all that the derivation must know of it:
 shardings. What it computes is the simulator's business and is named by ``function``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple

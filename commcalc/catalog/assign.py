@@ -1,7 +1,5 @@
 """Single values laid over a job: ``--tp 8`` and ``--set model.num_hidden_layers=4``."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from commcalc.catalog.sections import SECTIONS

@@ -3,8 +3,6 @@
 A field reads the same from a file, from ``--set`` and from its own option; every wrong value is told with its place.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping

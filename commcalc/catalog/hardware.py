@@ -1,7 +1,5 @@
 """A hardware file: the chip and the levels of its network, innermost first, each value with its source."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -3,8 +3,6 @@
 Options win over the job file. Without a job and without a model the packaged default job is taken.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

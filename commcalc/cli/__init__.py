@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -28,6 +29,7 @@ Examples:
 
 def main() -> None:
     """Run the program on the arguments of the process."""
+    gc.disable()  # it ends soon, and its input is bounded: looking for cycles is a twentieth of a start
     sys.exit(run(sys.argv[1:]))
 
 

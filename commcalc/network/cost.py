@@ -6,8 +6,6 @@ Sources: Hockney 1994 for the two terms; Patarasuk and Yuan 2009 for the ring; N
 the switch that sums, where one device sends its data and its share of the result once, S (1 + 1/n).
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Any, NamedTuple
 

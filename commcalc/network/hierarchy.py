@@ -9,8 +9,6 @@ Source: NCCL's hierarchical form as in topology notes of the scaling book, part 
 "Inter-node speed depends on intra-node speed".
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from commcalc.algebra.collective import Convention, Kind

@@ -1,7 +1,5 @@
 """One level of a network: how many devices it joins, how fast, how late."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Which part of a group lies on which level of the network."""
 
-from __future__ import annotations
-
 from collections import Counter
 from math import gcd
 from typing import NamedTuple

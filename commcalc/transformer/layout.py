@@ -10,8 +10,6 @@ sublayers. What must be gathered and reduced follows (`algebra.derive`).
                   (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Which degrees are legal, and the rule that forbids the others: every dimension a layout splits must divide."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

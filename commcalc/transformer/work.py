@@ -1,7 +1,5 @@
 """What is asked of a model: the degrees it is split by, and the work of one step."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from math import lcm
 from typing import NamedTuple
