@@ -98,7 +98,10 @@ def _parts(cost: Cost) -> str:
     rate = cost.bandwidth or 1.0
     exact = cost.bandwidth_s * rate
     sent = format_bytes(cost.egress_bytes) if abs(exact - cost.egress_bytes) < 1e-6 * exact else f"{exact:.10g}"
-    return f"{steps} + {sent} B / {format_rate(rate)} = {latency} + {format_seconds(cost.bandwidth_s)}"
+    moving = format_seconds(cost.bandwidth_s)
+    if cost.overlapped:
+        return f"the larger of {steps} and {sent} B / {format_rate(rate)} = {latency} and {moving}"
+    return f"{steps} + {sent} B / {format_rate(rate)} = {latency} + {moving}"
 
 
 def explain_names(priced: PricedLedger) -> list[str]:

@@ -8,7 +8,7 @@ from commcalc.algebra.collective import Convention
 from commcalc.network.cost import Algorithm
 from commcalc.network.hierarchy import Priced, price
 from commcalc.network.link import Network
-from commcalc.network.placement import Placement, place
+from commcalc.network.placement import Placement, place, place_axes
 from commcalc.transformer.limits import legal_degrees, limits
 from commcalc.units import format_seconds
 
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
         """``latency`` or ``bandwidth``: the larger part of the time."""
         if self.priced is None:
             return None
-        return "latency" if self.priced.cost.latency_s > self.priced.cost.bandwidth_s else "bandwidth"
+        return self.priced.cost.bound
 
     @property
     def crossover_payload_bytes(self) -> int | None:
@@ -66,9 +66,9 @@ class PricedLedger(NamedTuple):
 
 
 def placement_of(row: Row, ledger: Ledger, network: Network) -> Placement:
-    """Where the group of ``row`` lies on the network."""
+    """Where the group of ``row`` lies on the network: each of its mesh axes by its own stride."""
     mesh = ledger.layout.mesh
-    return place(row.group_size, mesh.stride(mesh.label(row.axes)[-1]), network, mesh.devices)
+    return place_axes(mesh.axes, mesh.expand(row.axes), network)
 
 
 def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm = Algorithm.AUTO) -> PricedLedger:
@@ -190,7 +190,7 @@ def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[
     if any(entry.priced and entry.priced.phases for entry in priced.entries):
         said.append("phases of a collective over several levels follow one another; their times add up")
     if priced.ledger.convention is Convention.TEXTBOOK:
-        said.append("textbook convention: times of a ring drop its (n-1)/n")
+        said.append("textbook convention: times drop (n-1)/n and are the larger of latency and bandwidth")
     return said
 
 

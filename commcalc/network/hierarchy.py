@@ -1,19 +1,15 @@
-"""One collective on the levels its group really spans: inside, across, inside again.
+"""One collective on the levels its group really spans, by the algorithm that is fastest there or by a named one.
 
-    AllReduce       ReduceScatter inside, AllReduce of the share across, AllGather inside
-    ReduceScatter   inside, then of the share across
-    AllGather       of the share across, then inside
-
-Phases follow one another, so their times add up; a network that overlaps them is faster by at most the smaller part.
-Source: NCCL's hierarchical form as in topology notes of the scaling book, part 12, and stas00/ml-engineering,
-"Inter-node speed depends on intra-node speed".
+On one level the least time among those that the level offers is taken. Across levels (`crossing`) a collective is
+hierarchical: inside, across, inside again; one flat ring or a tree across the domains where the level offers them, or
+when they are named.
 """
 
 from typing import NamedTuple
 
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.errors import UsageError
-from commcalc.network.cost import Algorithm, Cost, Number, in_network, offers_in_network, ring
+from commcalc.network.cost import Algorithm, Cost, candidates, cost_on, usual
 from commcalc.network.link import Level, Network
 from commcalc.network.placement import Placement
 
@@ -28,12 +24,30 @@ class Phase(NamedTuple):
     cost: Cost
 
 
+class RunnerUp(NamedTuple):
+    """The second fastest of the algorithms on offer."""
+
+    algorithm: Algorithm
+    time_s: float
+
+
 class Priced(NamedTuple):
-    """A collective with its time; ``phases`` is empty where one level serves it."""
+    """A collective with its time; ``phases`` is empty where one level serves it.
+
+    ``runner_up`` is the next of those on offer; None where there was no choice.
+    """
 
     cost: Cost
     level: str
     phases: tuple[Phase, ...]
+    runner_up: RunnerUp | None = None
+
+
+class Ways(NamedTuple):
+    """All ways to run one collective: those on offer, and those that would run but that the level does not offer."""
+
+    offered: tuple[Priced, ...]
+    others: tuple[Priced, ...]
 
 
 def price(
@@ -46,77 +60,168 @@ def price(
 ) -> Priced:
     """Time of one call.
 
-    With ``auto`` a group on one level takes the fastest that the level offers (the ring where two are equal), and a
-    group across levels is hierarchical. ``ring`` across levels is one flat ring of several channels (`flat_ring`).
-    ``in-network`` falls back to the ring for kinds that no switch sums; `UsageError` where the level that joins the
-    group does not sum at all.
+    With ``auto`` the fastest that the level offers (the first of equals). A named algorithm is taken where the kind can
+    use it; a kind that cannot (a gather where ``in-network`` is named) takes the usual one of its level. ``ring``
+    across levels is one flat ring of several channels. `UsageError` where the level does not offer the algorithm.
     """
-    outer = network.levels[placement.outermost]
-    if placement.uneven or (len(placement.parts) > 1 and algorithm is Algorithm.RING):
-        return Priced(flat_ring(kind, payload_bytes, placement, network, convention), outer.name, ())
-    if len(placement.parts) > 1:
-        if kind not in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER):
-            raise UsageError(f"{kind} over a group that crosses levels has no price here")
-        phases = _phases(kind, payload_bytes, placement, network, algorithm, convention)
-        cost = Cost(
-            Algorithm.HIERARCHICAL,
-            sum(phase.cost.steps for phase in phases),
-            sum(phase.cost.latency_s for phase in phases),
-            sum(phase.cost.bandwidth_s for phase in phases),
-            sum(phase.cost.egress_bytes for phase in phases),
-            None,
-        )
-        return Priced(cost, outer.name, phases)
-    return Priced(_on_level(kind, payload_bytes, placement.size, outer, algorithm, convention), outer.name, ())
+    algorithm = Algorithm(algorithm)
+    if algorithm is Algorithm.AUTO:
+        found = ways(kind, payload_bytes, placement, network, convention).offered
+        if len(found) == 1:
+            return found[0]
+        by_time = sorted(found, key=lambda one: one.cost.time_s)
+        return by_time[0]._replace(runner_up=RunnerUp(by_time[1].cost.algorithm, float(by_time[1].cost.time_s)))
+    if len(placement.parts) > 1 or placement.uneven:
+        from commcalc.network.crossing import named_across
+
+        return named_across(kind, payload_bytes, placement, network, algorithm, convention)
+    index, n = placement.parts[0]
+    level = network.levels[index]
+    cost = on_level(kind, payload_bytes, n, placement, index, network, algorithm, convention)
+    return Priced(cost, level.name, ())
 
 
-def _on_level(kind: Kind, payload: Number, n: int, level: Level, algorithm: Algorithm, convention: Convention) -> Cost:
-    plain = ring(kind, payload, n, level, convention)
-    if algorithm is Algorithm.IN_NETWORK and kind is Kind.ALL_REDUCE and level.in_network is None:
-        raise UsageError(
-            f"level {level.name} does not reduce in the network",
-            where="--algorithm in-network",
-            hint="--algorithm ring, or in_network_reduction in the hardware file",
-        )
-    if algorithm in (Algorithm.RING, Algorithm.HIERARCHICAL) or not offers_in_network(kind, n, level):
-        return plain
-    summed = in_network(payload, n, level)
-    return summed if algorithm is Algorithm.IN_NETWORK or summed.time_s < plain.time_s else plain
+def ways(
+    kind: Kind,
+    payload_bytes: int,
+    placement: Placement,
+    network: Network,
+    convention: Convention = Convention.EXACT,
+    others: bool = False,
+) -> Ways:
+    """Every way to run the collective, as the level prefers them; with ``others`` those not on offer too."""
+    if len(placement.parts) > 1 or placement.uneven:
+        from commcalc.network.crossing import across
+
+        return across(kind, payload_bytes, placement, network, convention)
+    index, n = placement.parts[0]
+    level = network.levels[index]
+    if n == 1:
+        alone = cost_on(usual_of(level, kind)[0], kind, payload_bytes, 1, level._replace(topology=_PLAIN), convention)
+        return Ways((Priced(alone or _nothing(level, kind), level.name, ()),), ())
+    possible = possible_on(level, kind, placement, index)
+    wanted = offered_by(level, possible, usual_of(level, kind) or possible)
+    rest = tuple(one for one in possible if one not in wanted) if others else ()
+    return Ways(
+        _priced(wanted, kind, payload_bytes, n, placement, index, network, convention),
+        _priced(rest, kind, payload_bytes, n, placement, index, network, convention),
+    )
 
 
-def _phases(
-    kind: Kind, payload: int, placement: Placement, network: Network, algorithm: Algorithm, convention: Convention
-) -> tuple[Phase, ...]:
-    """Inner levels scatter on the way out and gather on the way back; the outermost does the kind itself."""
-    out: list[Phase] = []
-    back: list[Phase] = []
-    share = 1
-    for index, n in placement.parts:
-        level = network.levels[index]
-        bytes_here = -(-payload // share)
-        last = index == placement.outermost
-        if kind is Kind.ALL_REDUCE and not last:
-            for kinds, phases in ((Kind.REDUCE_SCATTER, out), (Kind.ALL_GATHER, back)):
-                cost = ring(kinds, bytes_here, n, level, convention)
-                phases.append(Phase(level.name, kinds, n, bytes_here, cost))
-        else:
-            cost = _on_level(kind, bytes_here, n, level, algorithm, convention)
-            (back if kind is Kind.ALL_GATHER else out).append(Phase(level.name, kind, n, bytes_here, cost))
-        share *= n
-    return (*out, *reversed(back))
+_PLAIN = Level("", 1.0).topology
 
 
-def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Network, convention: Convention) -> Cost:
-    """One ring through all members that changes domains on as many links at once as each domain has members.
+def _nothing(level: Level, kind: Kind) -> Cost:
+    """A group of one device sends nothing."""
+    first = usual_of(level, kind)
+    return Cost(first[0] if first else Algorithm.RING, 0, 0.0, 0.0, 0, level.rate, 0)
 
-    The slowest level decides: ``min(W, g * W_outer)`` for ``g`` members in a domain, and its latency every step.
-    Source: stas00/ml-engineering network/README.md, 20.8 ms for 4 GiB on 4 nodes of 8 B200.
-    """
-    parts = placement.parts
-    outer = network.levels[placement.outermost]
-    channels = placement.channels if placement.uneven else placement.size // parts[-1][1]
-    inner = network.levels[: placement.outermost]
-    rate = min([outer.bandwidth * channels, *(level.bandwidth for level in inner)])
-    latency = max(network.levels[index].latency_s for index in range(placement.outermost + 1))
-    wide = Level(name=outer.name, bandwidth=rate, latency_s=latency)
-    return ring(kind, payload_bytes, placement.size, wide, convention)
+
+def _priced(
+    names: tuple[Algorithm, ...],
+    kind: Kind,
+    payload: int,
+    n: int,
+    placement: Placement,
+    index: int,
+    network: Network,
+    convention: Convention,
+) -> tuple[Priced, ...]:
+    level = network.levels[index]
+    costs = [_cost(name, kind, payload, n, placement, index, network, convention) for name in names]
+    return tuple(Priced(cost, level.name, ()) for cost in costs if cost is not None)
+
+
+def _cost(
+    name: Algorithm,
+    kind: Kind,
+    payload: int,
+    n: int,
+    placement: Placement,
+    index: int,
+    network: Network,
+    convention: Convention,
+) -> Cost | None:
+    level = network.levels[index]
+    if level.axes:
+        from commcalc.network.torus import cost_on_axes
+
+        return cost_on_axes(name, kind, payload, placement.spans_on(index), level, convention)
+    return cost_on(name, kind, payload, n, level, convention, network.ends(index))
+
+
+def usual_of(level: Level, kind: Kind) -> tuple[Algorithm, ...]:
+    """What `auto` may take on ``level``; on axes it depends on the parts that the group holds."""
+    return () if level.axes else usual(level, kind)
+
+
+def possible_on(level: Level, kind: Kind, placement: Placement, index: int) -> tuple[Algorithm, ...]:
+    """What could run ``kind`` for the group's part on ``level``."""
+    if level.axes:
+        from commcalc.network.torus import possible
+
+        return possible(placement.spans_on(index), level)
+    return candidates(level, kind)
+
+
+def offered_by(
+    level: Level, possible: tuple[Algorithm, ...], otherwise: tuple[Algorithm, ...]
+) -> tuple[Algorithm, ...]:
+    """What ``level`` lists of the possible ones; ``otherwise`` where it lists none of them."""
+    return tuple(one for one in level.algorithms if one in possible) or otherwise
+
+
+def on_level(
+    kind: Kind,
+    payload: int,
+    n: int,
+    placement: Placement,
+    index: int,
+    network: Network,
+    algorithm: Algorithm,
+    convention: Convention,
+) -> Cost:
+    """The cost of a group's part on one level by ``algorithm``, or as `price` says."""
+    level = network.levels[index]
+    if n == 1:
+        return _nothing(level, kind)
+    possible = possible_on(level, kind, placement, index)
+    wanted = offered_by(level, possible, usual_of(level, kind) or possible)
+    if algorithm is Algorithm.AUTO:
+        found = _priced(wanted, kind, payload, n, placement, index, network, convention)
+        return min((one.cost for one in found), key=lambda cost: float(cost.time_s))
+    if algorithm in possible and (algorithm in wanted or not level.algorithms):
+        if algorithm is Algorithm.IN_NETWORK and level.in_network is None:
+            raise UsageError(
+                f"level {level.name} does not reduce in the network",
+                where="--algorithm in-network",
+                hint="--algorithm ring, or in_network_reduction in the hardware file",
+            )
+        cost = _cost(algorithm, kind, payload, n, placement, index, network, convention)
+        if cost is not None:
+            return cost
+    elif not _elsewhere(algorithm, level, possible):
+        raise not_offered(level, algorithm, wanted)
+    plain = tuple(one for one in wanted if one is not Algorithm.IN_NETWORK) or wanted
+    costs = (_cost(one, kind, payload, n, placement, index, network, convention) for one in plain)
+    return next(cost for cost in costs if cost is not None)
+
+
+def _elsewhere(algorithm: Algorithm, level: Level, possible: tuple[Algorithm, ...]) -> bool:
+    """Whether the algorithm is one for other kinds or groups on this level, so that this kind takes its usual one."""
+    if algorithm is Algorithm.HIERARCHICAL:
+        return True
+    if algorithm in possible or level.axes:
+        return False
+    return any(algorithm in candidates(level, kind) for kind in Kind) and (
+        not level.algorithms or algorithm in level.algorithms
+    )
+
+
+def not_offered(level: Level, algorithm: Algorithm, offered: tuple[Algorithm, ...]) -> UsageError:
+    """The error of a named algorithm that a level does not offer."""
+    return UsageError(
+        f"level {level.name} ({level.topology}) does not offer {algorithm}",
+        where=f"--algorithm {algorithm}",
+        hint=f"it offers {', '.join(offered)} here; `algorithms:` of the level in the hardware file adds others",
+    )

@@ -1,11 +1,15 @@
 """Which part of a group lies on which level of the network."""
 
 from collections import Counter
-from math import gcd
-from typing import NamedTuple
+from collections.abc import Sequence
+from math import gcd, prod
+from typing import TYPE_CHECKING, NamedTuple
 
-from commcalc.errors import IllegalDegree, UsageError
-from commcalc.network.link import Network
+from commcalc.errors import IllegalDegree, UnknownName, UsageError
+from commcalc.network.link import Level, Network
+
+if TYPE_CHECKING:
+    from commcalc.network.torus import Span
 
 MOST_LAID_OUT = 2_000_000
 
@@ -15,13 +19,19 @@ class Placement(NamedTuple):
 
     ``parts`` are (index of level, members that meet there), innermost first; their product is ``size``. An ``uneven``
     group has domains with different numbers of members: it is one flat part on the level that joins it, and
-    ``channels`` of its members can cross at once.
+    ``channels`` of its members can cross at once. ``spans`` are, for each part on a level with axes, the parts of the
+    axes that the group holds there, innermost axis first.
     """
 
     size: int
     parts: tuple[tuple[int, int], ...]
     uneven: bool = False
     channels: int = 1
+    spans: "tuple[tuple[int, tuple[Span, ...]], ...]" = ()
+
+    def spans_on(self, index: int) -> "tuple[Span, ...]":
+        """The parts of the axes of level ``index`` that the group holds."""
+        return next((spans for level, spans in self.spans if level == index), ())
 
     @property
     def outermost(self) -> int:
@@ -34,7 +44,110 @@ def place(size: int, stride: int, network: Network, devices: int | None = None) 
 
     Ranks are laid on the devices in order, so the axis with stride 1 is innermost. Of the groups on ``devices`` ranks
     in all (as many as wanted by default) the worst counts: the one in most domains, with the fewest in one of them.
+    On a torus ranks run along the last axis of its shape first.
     """
+    found = _placed(size, stride, network, devices)
+    return _on_axes(found, ((size, stride),), network)
+
+
+def place_axes(mesh: Sequence[tuple[str, int]], axes: Sequence[str], network: Network) -> Placement:
+    """Where the groups over ``axes`` of a mesh lie; its axes come with the slowest-varying rank first.
+
+    Axes that follow one another are one group of their product; others keep their own stride, so on a torus the mesh
+    axes lie on the axes of the machine. `UnknownName` for an axis that the mesh does not have.
+    """
+    sizes = dict(mesh)
+    for name in axes:
+        if name not in sizes:
+            raise UnknownName("mesh axis", name, sizes)
+    factors: list[tuple[int, int]] = []
+    stride = 1
+    for name, size in reversed(mesh):
+        if name in axes and size > 1:
+            if factors and factors[-1][0] * factors[-1][1] == stride:
+                factors[-1] = (factors[-1][0] * size, factors[-1][1])
+            else:
+                factors.append((size, stride))
+        stride *= size
+    if len(factors) < 2:
+        size, apart = factors[0] if factors else (1, 1)
+        return place(size, apart, network, stride)
+    return _several(factors, network, stride)
+
+
+def _several(factors: list[tuple[int, int]], network: Network, devices: int) -> Placement:
+    """A group over mesh axes with others between them: on each level the product of what each has there."""
+    members: dict[int, int] = {}
+    for size, stride in factors:
+        found = _placed(size, stride, network, devices)
+        if found.uneven:
+            raise UsageError(
+                f"a group of {size} ranks, {stride} apart, cuts domains of the network into unequal parts, and the "
+                "other axes of its group lie elsewhere",
+                hint="mesh axes that divide the domains of each level",
+            )
+        for index, inside in found.parts:
+            members[index] = members.get(index, 1) * inside
+    size = prod(size for size, _ in factors)
+    return _on_axes(Placement(size, tuple(sorted(members.items()))), tuple(factors), network)
+
+
+def _on_axes(found: Placement, factors: tuple[tuple[int, int], ...], network: Network) -> Placement:
+    """The same with the parts of axes, where a level has some."""
+    if not any(level.axes for level in network.levels[: found.outermost + 1]):
+        return found
+    from commcalc.network.torus import Span, wraps
+
+    if found.uneven:
+        raise _off_axes(found.size, network.levels[found.outermost])
+    spans: list[tuple[int, tuple[Span, ...]]] = []
+    for index, members in found.parts:
+        level = network.levels[index]
+        if not level.axes or members == 1:
+            continue
+        ends = network.ends(index)
+        shape = level.shape or ((ends,) if ends else (members,))
+        held = _held(factors, network.inside(index), shape, wraps(level))
+        if held is None or prod(span.members for span in held) != members:
+            raise _off_axes(found.size, level)
+        spans.append((index, held))
+    return found._replace(spans=tuple(spans))
+
+
+def _held(
+    factors: tuple[tuple[int, int], ...], unit: int, shape: tuple[int, ...], closed: tuple[bool, ...]
+) -> "tuple[Span, ...] | None":
+    """The part of each axis that the group holds; None where it does not lie evenly along them."""
+    from commcalc.network.torus import Span
+
+    found: list[Span] = []
+    for at in reversed(range(len(shape))):
+        below = unit * prod(shape[at + 1 :])
+        length = shape[at]
+        here = []
+        for size, stride in factors:
+            first, last = max(below, stride), min(below * length, stride * size)
+            if last <= first:
+                continue
+            if first % below or last % first or (below * length) % last:
+                return None
+            here.append(Span(last // first, first // below, closed[at] and last == below * length, length))
+        if len(here) > 1:  # two pieces of one axis with others between them
+            return None
+        found += here
+    return tuple(found)
+
+
+def _off_axes(size: int, level: Level) -> IllegalDegree:
+    shape = "x".join(map(str, level.shape)) or f"{level.devices}"
+    return IllegalDegree(
+        f"a group of {size} ranks does not lie evenly along the axes of {level.name} ({level.topology} {shape})",
+        where="hardware.network",
+        hint="a degree that fills axes of the shape or divides one of them",
+    )
+
+
+def _placed(size: int, stride: int, network: Network, devices: int | None) -> Placement:
     if size == 1:
         return Placement(1, ((0, 1),))
     span = size * stride

@@ -13,7 +13,7 @@ from commcalc.accounting.rows import Row
 from commcalc.accounting.tensors import TensorLine
 from commcalc.catalog.hardware import hardware_values
 from commcalc.catalog.job import Job
-from commcalc.network.hierarchy import Phase
+from commcalc.network.hierarchy import Phase, Priced
 from commcalc.report.table import Column, Table
 from commcalc.transformer.work import Framework
 from commcalc.units import format_binary, format_bytes, format_seconds
@@ -94,15 +94,23 @@ def row_record(entry: Entry) -> dict[str, object]:
         "algorithm": cost.algorithm if cost else None,
         "level": priced.level if priced else None,
         "phases": [_phase(phase) for phase in priced.phases] if priced else [],
+        "runner_up": _runner_up(priced),
         "time_s": cost.time_s if cost else None,
-        "latency_s": cost.latency_s if cost else None,
+        "latency_s": cost.counted[0] if cost else None,
         "ramp_s": 0.0 if cost else None,
-        "bandwidth_s": cost.bandwidth_s if cost else None,
+        "bandwidth_s": cost.counted[1] if cost else None,
         "bound": entry.bound,
         "crossover_payload_bytes": entry.crossover_payload_bytes,
         "formula": row.payload.text(),
         "note": row.note or None,
     }
+
+
+def _runner_up(priced: Priced | None) -> dict[str, object] | None:
+    """The second fastest algorithm where there was a choice."""
+    if priced is None or priced.runner_up is None:
+        return None
+    return {"algorithm": priced.runner_up.algorithm, "time_s": priced.runner_up.time_s}
 
 
 def _phase(phase: Phase) -> dict[str, object]:

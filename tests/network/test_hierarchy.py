@@ -109,6 +109,10 @@ def test_textbook_drops_the_factor_in_every_phase() -> None:
     assert math.isclose(found.cost.time_s, 2 * 2**26 / 900e9 + 2 * 2**23 / 50e9)
 
 
-def test_alltoall_over_levels_has_no_price() -> None:
-    with pytest.raises(UsageError, match="all_to_all over a group that crosses levels has no price here"):
-        price(Kind.ALL_TO_ALL, 1 << 26, place(16, 1, B200), B200)
+def test_alltoall_over_levels_sends_to_each_level_its_own_share() -> None:
+    """4 nodes of 8, 256 MiB a device, 450 and 50 GB/s: 130.489 us inside, 4026.532 us across."""
+    network = Network((B200.levels[0]._replace(bandwidth=450e9), B200.levels[1]))
+    found = price(Kind.ALL_TO_ALL, 2**28, place(32, 1, network), network)
+    assert [round(phase.cost.time_s * 1e6, 3) for phase in found.phases] == [130.489, 4026.532]
+    assert found.cost.steps == 31
+    assert found.cost.egress_bytes == wire_bytes(Kind.ALL_TO_ALL, 2**28, 32)

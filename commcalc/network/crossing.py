@@ -1,0 +1,180 @@
+"""Collectives of groups that cross levels.
+
+    hierarchical  AllReduce       ReduceScatter inside, AllReduce of the share across, AllGather inside
+                  ReduceScatter   inside, then of the share across
+                  AllGather       of the share across, then inside
+                  AllToAll        each level carries what goes to its own members: S (g-1)/n inside, S (n-g)/n across
+    ring          one ring through all members, on as many links across as a domain has members (several channels)
+    double-binary-tree  AllReduce: a chain inside each domain, two trees over the domains
+    direct        a message: the outermost level that it crosses
+
+Phases follow one another, so their times add up; a network that overlaps them is faster by at most the smaller part.
+Each member has its own port across (a rail); ports that are shared, and uplinks that carry less than all ports
+together, are slower by as much (`Level.rate`).
+Sources: NCCL's hierarchical form as in the scaling book, part 12; stas00/ml-engineering network/README.md, "Inter-node
+speed depends on intra-node speed"; NCCL src/graph/tuning.cc for the steps of the tree.
+"""
+
+from commcalc.algebra.collective import Convention, Kind
+from commcalc.network.cost import Algorithm, Cost, ring, share
+from commcalc.network.forms import MESSAGES, Form, ceil_log2
+from commcalc.network.hierarchy import Phase, Priced, Ways, not_offered, offered_by, on_level
+from commcalc.network.link import Level, Network
+from commcalc.network.placement import Placement
+
+_A = Algorithm
+_POSSIBLE = {
+    Kind.ALL_REDUCE: (_A.HIERARCHICAL, _A.RING, _A.DOUBLE_BINARY_TREE),
+    Kind.ALL_GATHER: (_A.HIERARCHICAL, _A.RING),
+    Kind.REDUCE_SCATTER: (_A.HIERARCHICAL, _A.RING),
+    Kind.ALL_TO_ALL: (_A.HIERARCHICAL,),
+    Kind.SEND_RECV: (_A.DIRECT,),
+    Kind.PERMUTE: (_A.DIRECT,),
+    Kind.BROADCAST: (_A.RING, _A.HIERARCHICAL),
+}
+
+
+def across(kind: Kind, payload_bytes: int, placement: Placement, network: Network, convention: Convention) -> Ways:
+    """Every way to run a collective of a group that crosses levels."""
+    possible = _possible(kind, placement, network)
+    outer = network.levels[placement.outermost]
+    wanted = offered_by(outer, possible, possible[:1])
+    rest = tuple(one for one in possible if one not in wanted)
+
+    def priced(names: tuple[Algorithm, ...]) -> tuple[Priced, ...]:
+        return tuple(_by(name, kind, payload_bytes, placement, network, _A.AUTO, convention) for name in names)
+
+    return Ways(priced(wanted), priced(rest))
+
+
+def named_across(
+    kind: Kind, payload_bytes: int, placement: Placement, network: Network, algorithm: Algorithm, convention: Convention
+) -> Priced:
+    """The price by a named algorithm: one that crosses levels, or one for the phases on each level."""
+    possible = _possible(kind, placement, network)
+    outer = network.levels[placement.outermost]
+    if algorithm in possible:
+        if outer.algorithms and algorithm not in offered_by(outer, possible, possible[:1]):
+            raise not_offered(outer, algorithm, offered_by(outer, possible, possible[:1]))
+        return _by(algorithm, kind, payload_bytes, placement, network, _A.AUTO, convention)
+    return _by(possible[0], kind, payload_bytes, placement, network, algorithm, convention)
+
+
+def _possible(kind: Kind, placement: Placement, network: Network) -> tuple[Algorithm, ...]:
+    """A flat ring and trees need a port of each member on every level; uneven domains leave the flat ring alone."""
+    found = _POSSIBLE[kind]
+    if placement.uneven:
+        return (_A.DIRECT,) if kind in MESSAGES else (_A.RING,)
+    if any(network.levels[index].axes for index, _ in placement.parts):
+        return tuple(one for one in found if one in (_A.HIERARCHICAL, _A.DIRECT))
+    return found
+
+
+def _by(
+    name: Algorithm,
+    kind: Kind,
+    payload: int,
+    placement: Placement,
+    network: Network,
+    inside: Algorithm,
+    convention: Convention,
+) -> Priced:
+    outer = network.levels[placement.outermost]
+    if name is _A.RING:
+        return Priced(flat_ring(kind, payload, placement, network, convention), outer.name, ())
+    if name is _A.DOUBLE_BINARY_TREE:
+        return Priced(_tree(payload, placement, network), outer.name, ())
+    if name is _A.DIRECT:
+        index, n = placement.parts[-1]
+        # A pair of domains: the message crosses between two of them, whatever else the group holds.
+        cost = on_level(kind, payload, n, placement, index, network, inside, convention)
+        return Priced(cost._replace(algorithm=_A.DIRECT), outer.name, ())
+    phases = _phases(kind, payload, placement, network, inside, convention)
+    cost = Cost(
+        _A.HIERARCHICAL,
+        sum(phase.cost.steps for phase in phases),
+        sum(phase.cost.counted[0] for phase in phases),
+        sum(phase.cost.counted[1] for phase in phases),
+        sum(phase.cost.egress_bytes for phase in phases),
+        None,
+    )
+    return Priced(cost, outer.name, phases)
+
+
+def _phases(
+    kind: Kind, payload: int, placement: Placement, network: Network, algorithm: Algorithm, convention: Convention
+) -> tuple[Phase, ...]:
+    """Inner levels scatter on the way out and gather on the way back; the outermost does the kind itself."""
+    out: list[Phase] = []
+    back: list[Phase] = []
+    done = 1
+    n = placement.size
+
+    def phase(kinds: Kind, members: int, index: int, bytes_here: int, by: Algorithm, times: int = 1) -> Phase:
+        cost = on_level(kinds, bytes_here, members, placement, index, network, by, convention)
+        if times > 1:
+            cost = cost._replace(steps=cost.steps * times, latency_s=cost.latency_s * times)
+        return Phase(network.levels[index].name, kinds, members, bytes_here, cost)
+
+    for index, members in placement.parts:
+        last = index == placement.outermost
+        if kind is Kind.ALL_TO_ALL:  # a message for each rank that is reached over this level, aggregated nowhere
+            bytes_here = share(payload, (done * members, n))
+            axes = network.levels[index].axes
+            out.append(phase(kind, members, index, bytes_here, algorithm, 1 if axes else done))
+        elif kind is Kind.BROADCAST:
+            out.insert(0, phase(kind, members, index, payload, algorithm))
+        elif kind is Kind.ALL_REDUCE and not last:
+            bytes_here = -(-payload // done)
+            inside = _A.AUTO if algorithm in (_A.IN_NETWORK, _A.HIERARCHICAL) else algorithm
+            out.append(phase(Kind.REDUCE_SCATTER, members, index, bytes_here, inside))
+            back.append(phase(Kind.ALL_GATHER, members, index, bytes_here, inside))
+        else:
+            found = phase(kind, members, index, -(-payload // done), algorithm)
+            (back if kind is Kind.ALL_GATHER else out).append(found)
+        done *= members
+    return (*out, *reversed(back))
+
+
+def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Network, convention: Convention) -> Cost:
+    """One ring through all members that changes domains on as many links at once as each domain has members.
+
+    The slowest level decides: ``min(W, g * W_outer)`` for ``g`` members in a domain, and its latency every step. In an
+    AllToAll of uneven domains each member sends what leaves its domain through its own port.
+    Source: stas00/ml-engineering network/README.md, 20.8 ms for 4 GiB on 4 nodes of 8 B200.
+    """
+    outer = network.levels[placement.outermost]
+    channels = placement.channels if placement.uneven else placement.size // placement.parts[-1][1]
+    inner = network.levels[: placement.outermost]
+    latency = max(network.levels[index].latency_s for index in range(placement.outermost + 1))
+    rate = min([outer.rate * channels, *(level.rate for level in inner)])
+    if kind is Kind.ALL_TO_ALL:
+        n = placement.size
+        found = Form(n - 1, (n - 1, n), (1, n), (n - channels, n))
+        from commcalc.network.cost import timed
+
+        return timed(_A.PAIRWISE, found, payload_bytes, outer.rate, latency, convention)
+    wide = Level(name=outer.name, bandwidth=rate, latency_s=latency)
+    return ring(kind, payload_bytes, placement.size, wide, convention)
+
+
+def _tree(payload: int, placement: Placement, network: Network) -> Cost:
+    """AllReduce over two trees of domains with a chain inside each.
+
+    Every byte crosses the ports of a domain once up and once down, so 2S (two domains: S, they are each other's root)
+    over ``g`` ports; inside, S up and S down the chain.
+
+    Two nodes of 8, 1 GB, 12 GB/s out of a node: 83.3 ms, where a ring needs 1.875 times as long.
+    Source: NVIDIA/nccl issues 812, 1576; src/graph/tuning.cc: 2 ((g-1) inner + log2(k) outer) steps of latency.
+    """
+    index, domains = placement.parts[-1]
+    outer = network.levels[index]
+    members = placement.size // domains
+    crossing = (1 if domains == 2 else 2) * payload / (outer.rate * members)
+    chain = [(network.levels[at].rate, (part - 1) * network.levels[at].latency_s) for at, part in placement.parts[:-1]]
+    within = max((2 * payload / rate for rate, _ in chain), default=0.0)
+    late = 2 * (sum(delay for _, delay in chain) + ceil_log2(domains) * outer.latency_s)
+    steps = 2 * (sum(part - 1 for _, part in placement.parts[:-1]) + ceil_log2(domains))
+    slowest = outer.rate * members if crossing >= within else min(rate for rate, _ in chain)
+    egress = 2 * payload + share(payload, (1 if domains == 2 else 2, members))
+    return Cost(_A.DOUBLE_BINARY_TREE, steps, late, max(crossing, within), egress, slowest)
