@@ -70,7 +70,10 @@ def _time(entry: Entry) -> list[str]:
         if found.cost.algorithm is Algorithm.IN_NETWORK:
             n, payload = row.group_size, row.payload_bytes
             egress = _whole(payload * (n + 1), n)
-            lines.insert(0, f"egress = (1 + 1/n) * payload = {n + 1}/{n} * {format_bytes(payload)} = {egress}")
+            line = f"egress = (1 + 1/n) * payload = {n + 1}/{n} * {format_bytes(payload)} = {egress}"
+            if found.cost.egress_bytes == payload:  # a tree of switches keeps the sum; the textbook limit
+                line = f"egress = 1 * payload = 1 * {format_bytes(payload)} = {format_bytes(payload)} B"
+            lines.insert(0, line)
         return lines
     lines = [f"time = the phases one after another = {total} (hierarchical{tail})"]
     for phase in found.phases:

@@ -1,39 +1,18 @@
 """A hardware file: the chip and the levels of its network, innermost first, each value with its source."""
 
-import itertools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from commcalc.catalog.about import read_about
-from commcalc.catalog.fields import (
-    Field,
-    flag,
-    flops,
-    label,
-    one_of,
-    rate,
-    read_section,
-    scalar_of,
-    seconds,
-    size,
-    text,
-    whole,
-)
-from commcalc.document import Items, Leaf, Node, Section
+from commcalc.catalog.fields import Field, flops, rate, scalar_of, size, text
+from commcalc.catalog.levels import Reading, level_values, read_levels
+from commcalc.document import Node, Section
 from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError
-from commcalc.network.link import InNetworkReduction, Level, Network, Topology
+from commcalc.network.link import Level, Network
 from commcalc.units import Dtype, parse_dtype
 
 _KEYS = ("name", "chip", "network", "aliases", "confidence", "sources", "notes")
-_LEVEL = {
-    "name": Field(label, like="nvlink"),
-    "topology": one_of(Topology),
-    "devices": Field(whole, like="8"),
-    "bandwidth": Field(rate, like="450 GB/s"),
-    "latency": Field(seconds, like="3 us"),
-}
-_IN_NETWORK = {"latency": Field(seconds, like="25 us"), "min_ranks": Field(whole, like="5")}
 _NAME = {"name": Field(text, like="h100-sxm")}
 _HBM = {"capacity": Field(size, like="80 GB"), "bandwidth": Field(rate, like="3.35 TB/s")}
 
@@ -57,42 +36,13 @@ def hardware_values(hardware: Hardware) -> dict[str, object]:
             "hbm_bytes": hardware.hbm_bytes,
             "hbm_bytes_per_s": hardware.hbm_bytes_per_s,
         },
-        "network": [
-            {
-                "name": level.name,
-                "topology": level.topology,
-                "devices": level.devices,
-                "bandwidth_bytes_per_s": level.bandwidth,
-                "latency_s": level.latency_s,
-                "in_network_reduction": None
-                if level.in_network is None
-                else {"latency_s": level.in_network.latency_s, "min_ranks": level.in_network.min_ranks},
-            }
-            for level in hardware.network.levels
-        ],
+        "network": [level_values(level) for level in hardware.network.levels],
     }
-
-
-class _Reading:
-    """Collects values, sources and problems of one hardware mapping."""
-
-    def __init__(self) -> None:
-        self.sources: dict[str, str] = {}
-        self.problems: list[CommcalcError] = []
-
-    def section(self, node: Node, fields: Mapping[str, Field], path: str) -> dict[str, Any]:
-        if not isinstance(node, Section):
-            self.problems.append(SpecError("a mapping is expected here", where=f"{node.where} {path}"))
-            return {}
-        read = read_section(node, fields, path)
-        self.sources |= {f"{path.removeprefix('hardware.')}.{key}": where for key, where in read.sources.items()}
-        self.problems += read.problems
-        return read.values
 
 
 def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[CommcalcError]]:
     """The machine of a mapping, the source of each value, and all that is wrong."""
-    reading = _Reading()
+    reading = Reading()
     for key in section.entries:
         if key not in _KEYS:
             reading.problems.append(UnknownName("key in hardware", key, _KEYS, where=section.keys[key]))
@@ -100,7 +50,7 @@ def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[Comm
     told = reading.section(Section(section.where, named, section.keys), _NAME, "hardware")
     about, problems = read_about(section, "hardware")
     reading.problems += problems
-    levels = _levels(section, reading)
+    levels = read_levels(section, reading)
     chip = section.entries.get("chip")
     peaks: dict[Dtype, float] = {}
     hbm: dict[str, Any] = {}
@@ -124,7 +74,7 @@ def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[Comm
     return hardware, sources, reading.problems
 
 
-def _peaks(node: Node, reading: _Reading) -> dict[Dtype, float]:
+def _peaks(node: Node, reading: Reading) -> dict[Dtype, float]:
     if not isinstance(node, Section):
         reading.problems.append(
             SpecError("a mapping of dtypes is expected here", where=f"{node.where} hardware.chip.flops")
@@ -139,86 +89,6 @@ def _peaks(node: Node, reading: _Reading) -> dict[Dtype, float]:
         except CommcalcError as problem:
             reading.problems.append(SpecError(problem.message, where=where, hint=problem.hint))
     return peaks
-
-
-def _levels(section: Section, reading: _Reading) -> list[Level]:
-    node = section.entries.get("network")
-    if not isinstance(node, Items) or not node.items:
-        place = section.where if node is None else node.where
-        reading.problems.append(
-            SpecError(
-                "hardware.network is missing" if node is None else "hardware.network is no list with a level in it",
-                where=place,
-                hint="list levels innermost first: - {name: nvlink, devices: 8, bandwidth: 450 GB/s, latency: 3 us}",
-            )
-        )
-        return []
-    levels = []
-    for index, item in enumerate(node.items):
-        level = _level(item, index, reading)
-        if level is not None:
-            levels.append(level)
-    for inner, outer in itertools.pairwise(levels):
-        inside, outside = inner.devices, outer.devices
-        if inside is None or (outside is not None and (outside <= inside or outside % inside)):
-            reading.problems.append(
-                SpecError(
-                    f"level {outer.name} ({outside or 'all'} devices) does not hold whole domains of level "
-                    f"{inner.name} ({inside or 'all'} devices)",
-                    where=f"{node.where} hardware.network",
-                    hint="list levels innermost first; `devices` counts all devices inside one domain of the level",
-                )
-            )
-    seen = [level.name for level in levels]
-    for name in sorted({name for name in seen if seen.count(name) > 1}):
-        reading.problems.append(SpecError(f"two levels are called {name!r}", where=f"{node.where} hardware.network"))
-    return levels
-
-
-def _level(item: Node, index: int, reading: _Reading) -> Level | None:
-    if not isinstance(item, Section):
-        reading.problems.append(SpecError("a level is a mapping", where=f"{item.where} hardware.network"))
-        return None
-    named = item.entries.get("name")
-    path = f"hardware.network.{named.text if isinstance(named, Leaf) else index}"
-    rest = {key: node for key, node in item.entries.items() if key != "in_network_reduction"}
-    values = reading.section(Section(item.where, rest, item.keys), _LEVEL, path)
-    for key in ("name", "bandwidth"):
-        if key not in item.entries:
-            reading.problems.append(SpecError(f"{path}.{key} is missing", where=item.where, hint=f"add {key}"))
-    sums = _in_network(item.entries.get("in_network_reduction"), path, values.get("latency", 0.0), reading)
-    if "name" not in values or "bandwidth" not in values:
-        return None
-    if sums is not None and values.get("topology") is Topology.RING:
-        where = f"{item.where} {path}.in_network_reduction"
-        reading.problems.append(SpecError("a ring has no switch that could sum", where=where))
-    return Level(
-        name=values["name"],
-        topology=values.get("topology", Topology.SWITCH),
-        devices=values.get("devices"),
-        bandwidth=values["bandwidth"],
-        latency_s=values.get("latency", 0.0),
-        in_network=sums,
-    )
-
-
-def _in_network(node: Node | None, path: str, latency: float, reading: _Reading) -> InNetworkReduction | None:
-    """``true``: two steps of the level's latency, up and down; or its own ``{latency, min_ranks}``."""
-    if node is None:
-        return None
-    if isinstance(node, Section):
-        values = reading.section(node, _IN_NETWORK, f"{path}.in_network_reduction")
-        return InNetworkReduction(latency_s=values.get("latency", 2 * latency), min_ranks=values.get("min_ranks", 2))
-    where = f"{node.where} {path}.in_network_reduction"
-    try:
-        given = flag(scalar_of(node, where))
-    except CommcalcError as problem:
-        reading.problems.append(
-            SpecError(problem.message, where=where, hint="true, false or {latency: 25 us, min_ranks: 5}")
-        )
-        return None
-    reading.sources[f"{path.removeprefix('hardware.')}.in_network_reduction"] = node.where
-    return InNetworkReduction(latency_s=2 * latency) if given else None
 
 
 def with_link(hardware: Hardware | None, key: str, given: str, read: Any, option: str) -> tuple[Hardware, str]:

@@ -203,6 +203,8 @@ def _spread(size: int, stride: int, devices: int | None, blocks: int | None) -> 
 
 def _uneven(size: int, stride: int, network: Network, blocks: int | None, index: int, channels: int) -> Placement:
     """The flat placement of a group that cuts domains of level ``index`` into unequal parts."""
+    if network.levels[index].axes:
+        raise _off_axes(size, network.levels[index])
     for outer in range(index + 1, len(network.levels)):
         if _spread(size, stride, network.levels[outer].devices, blocks).domains == 1:
             return Placement(size, ((outer, size),), uneven=True, channels=channels)

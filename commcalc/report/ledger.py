@@ -94,7 +94,6 @@ def row_record(entry: Entry) -> dict[str, object]:
         "algorithm": cost.algorithm if cost else None,
         "level": priced.level if priced else None,
         "phases": [_phase(phase) for phase in priced.phases] if priced else [],
-        "runner_up": _runner_up(priced),
         "time_s": cost.time_s if cost else None,
         "latency_s": cost.counted[0] if cost else None,
         "ramp_s": 0.0 if cost else None,
@@ -103,6 +102,7 @@ def row_record(entry: Entry) -> dict[str, object]:
         "crossover_payload_bytes": entry.crossover_payload_bytes,
         "formula": row.payload.text(),
         "note": row.note or None,
+        "runner_up": _runner_up(priced),
     }
 
 

@@ -162,7 +162,7 @@ FILES = {
     "level without bandwidth": (b"model: llama-3-8b\nhardware: {network: [{name: a}]}\n", "error: hardware.network.a.bandwidth is missing"),
     "level without unit": (b"model: llama-3-8b\nhardware: {network: [{name: a, bandwidth: 450}]}\n", "error: '450' has no unit\n  at job.yaml:2:43 hardware.network.a.bandwidth"),
     "no network": (b"model: llama-3-8b\nhardware: {name: x}\n", "error: hardware.network is missing"),
-    "torus": (b"model: llama-3-8b\nhardware: {network: [{name: a, topology: torus, bandwidth: 1 GB/s}]}\n", "error: unknown topology 'torus'"),
+    "torus": (b"model: llama-3-8b\nhardware: {network: [{name: a, topology: torus, bandwidth: 1 GB/s}]}\n", "error: a torus needs its shape\n  at job.yaml:2:22 hardware.network.a.shape"),
     "levels do not nest": (b"model: llama-3-8b\nhardware: {network: [{name: a, devices: 8, bandwidth: 1 GB/s}, {name: b, devices: 12, bandwidth: 1 GB/s}]}\n", "error: level b (12 devices) does not hold whole domains of level a (8 devices)"),
     "same level twice": (b"model: llama-3-8b\nhardware: {network: [{name: a, devices: 8, bandwidth: 1 GB/s}, {name: a, bandwidth: 1 GB/s}]}\n", "error: two levels are called 'a'"),
 }  # fmt: skip
