@@ -121,15 +121,30 @@ def explain_links(levels: tuple[Level, ...]) -> list[str]:
     lines = []
     for inside, level in enumerate(levels):
         joins = f"{level.devices} devices" if level.devices else "any number of devices"
-        line = f"{level.name}: {level.topology} of {joins}, {format_rate(level.bandwidth)} one way per device"
-        line += f", {format_seconds(level.latency_s)} a step"
+        kind = f"{level.topology} {'x'.join(map(str, level.shape))}".strip()
+        each = "link" if level.axes else "device"
+        line = f"{level.name}: {kind} of {joins}, {format_rate(level.bandwidth)} one way per {each}"
+        if level.rate != level.bandwidth:
+            line += f", of which one has {format_rate(level.rate)} when all send"
+        if level.axes:
+            line += f", {_closed(level)}"
+        line += f", {format_seconds(level.latency_s)} a {'hop' if level.axes else 'step'}"
         if level.in_network is not None:
             sums = level.in_network
             line += f"; sums in the switch from {sums.min_ranks} ranks, {format_seconds(sums.latency_s)} a call"
-        if inside:
+        if inside and not any(one.axes for one in levels[: inside + 1]):
             line += "; one flat ring across it runs on the links of all members of a domain at once"
         lines.append(line)
     return lines
+
+
+def _closed(level: Level) -> str:
+    from commcalc.network.torus import wraps
+
+    closed = wraps(level)
+    if all(closed) or not any(closed):
+        return "ends joined" if closed[0] else "ends open"
+    return "axes " + ", ".join("closed" if one else "open" for one in closed)
 
 
 def _meaning(name: str, ledger: Ledger) -> str:

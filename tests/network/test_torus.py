@@ -68,7 +68,7 @@ def test_open_line_of_4() -> None:
 
 
 def test_small_gather_over_an_open_line_is_bound_by_hops() -> None:
-    """TOR-03: shards of 32,768 B need 0.728 us a hop, a hop takes 1 us: 3 us in all; TOR-01's V is 372.827 us wrapped."""
+    """TOR-03: shards of 32,768 B need 0.728 us a hop of 1 us: 3 us in all; TOR-01 is 372.827 us as if it wrapped."""
     line = torus(4, 8, rule=Wraparound.AXIS_OF_16, hop=HOP)
     small = on(line, Kind.ALL_GATHER, 256 * 256 * 2, 0, convention=BOOK).cost
     assert (small.time_s, small.bound) == (pytest.approx(3e-6), "latency")
@@ -104,7 +104,7 @@ def test_a_tiny_gather_takes_half_the_ring() -> None:
 
 
 def test_where_latency_ends() -> None:
-    """TOR-13 and TOR-23: a hop of 1 us carries 45,000 B; over 8 shards 360,000 B, so 16 x 8192 int8 are latency bound."""
+    """TOR-13, TOR-23: a hop of 1 us carries 45,000 B, 8 shards 360,000 B: 16 x 8192 int8 are latency bound."""
     line = torus(8, rule=Wraparound.NONE, hop=HOP)
     at = on(line, Kind.ALL_GATHER, 360_000, 0, convention=BOOK).cost
     assert at.latency_s == pytest.approx(at.bandwidth_s)
@@ -122,7 +122,7 @@ def test_alltoall_of_several_axes_is_bound_by_the_longest() -> None:
 
 
 def test_a_message_from_corner_to_corner() -> None:
-    """Part 2, question 5 (TOR-19): 6 hops of 1 us and both ports of a v5e 4x4 corner: 192.4 us for bf16[8, 128, 8192]."""
+    """Part 2, question 5 (TOR-19): bf16[8, 128, 8192] over a v5e 4x4: 6 hops of 1 us, both ports of a corner: 192.4 us."""
     level = torus(4, 4, rule=Wraparound.AXIS_OF_16, hop=HOP).levels[0]
     cost = send_across(2 * 8388608, (Span(4), Span(4)), level)
     assert (cost.steps, cost.latency_s) == (6, pytest.approx(6e-6))
@@ -130,7 +130,7 @@ def test_a_message_from_corner_to_corner() -> None:
 
 
 def test_reducescatter_of_a_profile_and_the_order_of_primitives() -> None:
-    """TOR-21: 134,217,728 B at 120 GB/s both ways: 1.1185 ms. TOR-26: AllToAll, then gather = scatter, then AllReduce."""
+    """TOR-21: 134,217,728 B at 120 GB/s both ways: 1.1185 ms. TOR-26: AllToAll, gather = scatter, AllReduce."""
     ring = torus(16, rate=60e9)
     shard = 32 * 1024 * 8192 * 2 // 4
     assert on(ring, Kind.REDUCE_SCATTER, shard, 0, convention=BOOK).cost.time_s * 1e3 == pytest.approx(
