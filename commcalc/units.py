@@ -133,6 +133,16 @@ def parse_bytes(text: str) -> int:
     return value.numerator
 
 
+def parse_payload(text: str) -> int:
+    """A number of bytes where that is what is asked for: a bare whole number is bytes.
+
+    >>> parse_payload("1GiB"), parse_payload("33554432"), parse_payload("16e9")
+    (1073741824, 33554432, 16000000000)
+    """
+    number, unit = _split(text, "size", "128MiB")
+    return parse_bytes(text if unit else f"{number}B")
+
+
 def parse_seconds(text: str) -> float:
     """Seconds as a float.
 

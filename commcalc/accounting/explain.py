@@ -66,7 +66,7 @@ def _time(entry: Entry) -> list[str]:
         f", latency and bandwidth equal at a payload of {format_bytes(equal)} B" if equal else ""
     )
     if not found.phases:
-        lines = [f"time = {_parts(found.cost)} = {total} ({found.cost.algorithm} on {found.level}{tail})"]
+        lines = [f"time = {parts_of(found.cost)} = {total} ({found.cost.algorithm} on {found.level}{tail})"]
         if found.cost.algorithm is Algorithm.IN_NETWORK:
             n, payload = row.group_size, row.payload_bytes
             egress = _whole(payload * (n + 1), n)
@@ -79,7 +79,7 @@ def _time(entry: Entry) -> list[str]:
     for phase in found.phases:
         lines.append(
             f"  {phase.kind} of {format_bytes(phase.payload_bytes)} B over {phase.group_size} on {phase.level}: "
-            f"{_parts(phase.cost)} = {format_seconds(phase.cost.time_s)} ({phase.cost.algorithm})"
+            f"{parts_of(phase.cost)} = {format_seconds(phase.cost.time_s)} ({phase.cost.algorithm})"
         )
     return lines
 
@@ -94,7 +94,7 @@ def _whole(over: int, under: int) -> str:
     )
 
 
-def _parts(cost: Cost) -> str:
+def parts_of(cost: Cost) -> str:
     """``14 steps * 1.9 us + 88,080,384 B / 300 GB/s = 26.6 us + 293.6 us``; bytes here are not rounded up."""
     latency = format_seconds(cost.latency_s)
     steps = f"{cost.steps} steps * {format_seconds(cost.latency_s / cost.steps)}" if cost.steps else latency

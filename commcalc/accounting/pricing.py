@@ -5,6 +5,7 @@ from typing import NamedTuple
 from commcalc.accounting.ledger import GROUPS, Ledger, build
 from commcalc.accounting.rows import Row, Stage, Warn
 from commcalc.algebra.collective import Convention
+from commcalc.errors import IllegalDegree
 from commcalc.network.cost import Algorithm
 from commcalc.network.hierarchy import Priced, price
 from commcalc.network.link import Network
@@ -169,8 +170,16 @@ def _largest_inside(ledger: Ledger, network: Network) -> int | None:
         return None
     others = parallel.mesh.devices // parallel.tp
     legal = legal_degrees(limits(ledger.model, parallel, ledger.work), devices // stride)
-    inside = [tp for tp in legal if tp > 1 and place(tp, stride, network, tp * others).outermost == 0]
+    inside = [tp for tp in legal if tp > 1 and _stays(tp, stride, network, tp * others)]
     return max(inside, default=None)
+
+
+def _stays(tp: int, stride: int, network: Network, devices: int) -> bool:
+    """Whether the groups lie on the innermost level; not where they follow no axes of its torus."""
+    try:
+        return place(tp, stride, network, devices).outermost == 0
+    except IllegalDegree:
+        return False
 
 
 def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[str]:
@@ -181,7 +190,7 @@ def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[
         said.append(
             f"algorithm: {algorithm}"
             if algorithm is Algorithm.RING
-            else f"algorithm: {algorithm} where a collective can use it, else the ring"
+            else f"algorithm: {algorithm} where a collective can use it, else the usual one of its level"
         )
     ridden = {name for entry in priced.entries for name in _levels_of(entry)}
     idle = [level.name for level in network.levels if level.latency_s == 0 and level.name in ridden]

@@ -220,22 +220,34 @@ def _axes(item: Section, key: str, path: str, reading: Reading) -> tuple[int, ..
     node = item.entries.get(key)
     if node is None:
         return ()
-    leaves: list[Node] = []
-    if isinstance(node, Items):
-        leaves = list(node.items)
-    elif isinstance(node, Leaf):
-        leaves = [Leaf(part, part, node.where) for part in node.text.split("x")]
     where = f"{node.where} {path}.{key}"
+    try:
+        if isinstance(node, Items):
+            sizes = _sizes(list(node.items), where)
+        else:
+            sizes = shape_of(scalar_of(node, where).text, where)
+    except CommcalcError as problem:
+        reading.problems.append(problem)
+        return ()
+    reading.sources[f"{path.removeprefix('hardware.')}.{key}"] = node.where
+    return sizes
+
+
+def shape_of(text: str, where: str) -> tuple[int, ...]:
+    """The sizes of ``16x16`` or ``[16, 16]``; `SpecError` otherwise."""
+    parts = re.split(r"[x,]", text.strip().strip("[]")) if len(text) <= 100 else [text]
+    return _sizes([Leaf(part.strip(), part.strip(), where) for part in parts], where)
+
+
+def _sizes(leaves: list[Node], where: str) -> tuple[int, ...]:
     try:
         sizes = tuple(whole(scalar_of(leaf, where)) for leaf in leaves)
         if not 1 <= len(sizes) <= MOST_AXES:
             raise UnitError(f"{len(sizes)} axes; a torus has 1 to {MOST_AXES}")
         if math.prod(sizes) > 2**40:
-            raise UnitError("more devices than there are")
+            raise UnitError(f"{math.prod(sizes)} devices are more than there are")
     except CommcalcError as problem:
-        reading.problems.append(SpecError(problem.message, where=where, hint="write it like [16, 16] or 16x16"))
-        return ()
-    reading.sources[f"{path.removeprefix('hardware.')}.{key}"] = node.where
+        raise SpecError(problem.message, where=where, hint="write it like [16, 16] or 16x16") from None
     return sizes
 
 

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     import typer
 
 # Subcommand: the module behind it, and in that the function, or the group of its own subcommands.
-COMMANDS = {"ledger": "ledger", "degrees": "degrees", "presets": "presets", "completions": "completions"}
+COMMANDS = {
+    "ledger": "ledger",
+    "collective": "collective",
+    "busbw": "busbw",
+    "degrees": "degrees",
+    "presets": "presets",
+    "completions": "completions",
+}
 INTERRUPTED = 130
 HELP = """How many bytes a sharding moves, over which links, and how long.
 

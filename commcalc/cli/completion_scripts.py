@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from commcalc.algebra.collective import Kind
 from commcalc.catalog import presets
 from commcalc.catalog.describe import KINDS
 from commcalc.catalog.sections import SECTIONS
@@ -18,6 +19,7 @@ from commcalc.cli import application
 from commcalc.cli.completions import FILES, ROOT, Shell
 from commcalc.cli.options import PATHS
 from commcalc.cli.output import Format
+from commcalc.network.busbw import KINDS as COLLECTIVES
 
 
 class Words(NamedTuple):
@@ -65,6 +67,8 @@ _ARGUMENTS = {
     "paths": Words(files=True),
     "config": Words(files=True),
     "pattern": Words(kinds=KINDS),
+    "primitive": Words(known=COLLECTIVES),
+    "primitive_": Words(known=tuple(kind.value for kind in Kind if kind is not Kind.SLICE)),
 }
 _VALUES = {
     "model": Words(kinds=("model",), files=True),

@@ -58,8 +58,11 @@ Bandwidth = Annotated[
 Latency = Annotated[
     Optional[list[str]], _text("--latency", "[LEVEL=]TIME", "Replace a level's latency of a step, like 3us.")
 ]
-AlgorithmOption = Annotated[Text, _text("--algorithm", "NAME", "auto, ring, in-network or hierarchical.")]
+AlgorithmOption = Annotated[Text, _text("--algorithm", "NAME", "auto, ring, in-network, hierarchical, ...")]
 ConventionOption = Annotated[Text, _text("--convention", "NAME", "exact, or textbook (drops (n-1)/n).")]
+GroupSize = Annotated[Text, _text("--group-size", "N", "Devices that take part.")]
+Bytes = Annotated[Text, _text("--bytes", "SIZE", "Payload as nccl-tests counts it, like 128MiB.")]
+InNetwork = Annotated[bool, typer.Option("--in-network", help="The switch reduces (NVLS, SHARP).", show_default=False)]
 Set = Annotated[
     Optional[list[str]], _text("--set", "PATH=VALUE", "Override any field, like model.num_hidden_layers=4.")
 ]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.errors import UsageError
 from commcalc.network.cost import Algorithm, Cost, candidates, cost_on, usual
-from commcalc.network.link import Level, Network
+from commcalc.network.link import Level, Network, Topology
 from commcalc.network.placement import Placement
 
 
@@ -97,8 +97,7 @@ def ways(
     index, n = placement.parts[0]
     level = network.levels[index]
     if n == 1:
-        alone = cost_on(usual_of(level, kind)[0], kind, payload_bytes, 1, level._replace(topology=_PLAIN), convention)
-        return Ways((Priced(alone or _nothing(level, kind), level.name, ()),), ())
+        return Ways((Priced(_nothing(level, kind), level.name, ()),), ())
     possible = possible_on(level, kind, placement, index)
     wanted = offered_by(level, possible, usual_of(level, kind) or possible)
     rest = tuple(one for one in possible if one not in wanted) if others else ()
@@ -108,7 +107,15 @@ def ways(
     )
 
 
-_PLAIN = Level("", 1.0).topology
+def egress_rate(placement: Placement, network: Network) -> float:
+    """Bytes per second, one direction, that a device of the group can send on the outermost level of the group."""
+    index, n = placement.parts[-1]
+    level = network.levels[index]
+    if level.axes:
+        return sum((2 if span.ring else 1) * level.rate / span.hop for span in placement.spans_on(index))
+    if level.topology is Topology.FULL_MESH:
+        return level.rate * (n - 1) / ((network.ends(index) or 2) - 1)
+    return level.rate
 
 
 def _nothing(level: Level, kind: Kind) -> Cost:

@@ -122,7 +122,7 @@ def test_alltoall_of_several_axes_is_bound_by_the_longest() -> None:
 
 
 def test_a_message_from_corner_to_corner() -> None:
-    """Part 2, question 5 (TOR-19): bf16[8, 128, 8192] over a v5e 4x4: 6 hops of 1 us, both ports of a corner: 192.4 us."""
+    """Part 2, question 5 (TOR-19): bf16[8, 128, 8192] over a v5e 4x4: 6 hops of 1 us and 2 ports: 192.4 us."""
     level = torus(4, 4, rule=Wraparound.AXIS_OF_16, hop=HOP).levels[0]
     cost = send_across(2 * 8388608, (Span(4), Span(4)), level)
     assert (cost.steps, cost.latency_s) == (6, pytest.approx(6e-6))

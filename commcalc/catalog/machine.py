@@ -1,0 +1,75 @@
+"""A machine alone, as the commands that price one collective ask for it: a hardware file and what options change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from commcalc.catalog.assign import Assignment
+from commcalc.catalog.hardware import Hardware
+from commcalc.catalog.job import Job, Request, resolve_job
+from commcalc.catalog.levels import shape_of
+from commcalc.errors import SpecError, UsageError, raise_all
+from commcalc.network.link import Network, Topology
+from commcalc.network.torus import slice_problem
+
+# What of a job the price of one collective depends on.
+ASKED = ("hardware", "links", "workload.dtype")
+
+
+class Machine(NamedTuple):
+    """The machine, and the job that its values were resolved in."""
+
+    hardware: Hardware
+    job: Job
+
+
+def machine(
+    hardware: str | None = None,
+    assignments: Sequence[Assignment] = (),
+    bandwidths: Sequence[str] = (),
+    latencies: Sequence[str] = (),
+    shape: str | None = None,
+) -> Machine:
+    """The machine of a preset or file with single values, links and the slice of its torus replaced.
+
+    Raises `UsageError` where nothing names a link, and all that is wrong with the file and the values.
+    """
+    foreign = [one for one in assignments if not any(one.path.startswith(start) for start in ASKED)]
+    raise_all([UsageError(f"one collective does not depend on {one.path[:60]}", where=one.origin) for one in foreign])
+    if hardware is None and not bandwidths:
+        raise UsageError(
+            "no links are given", where="the command line", hint="--hardware h100-sxm, or --bandwidth 450GB/s"
+        )
+    request = Request(
+        model="{hidden_size: 1}", hardware=hardware, assignments=assignments, bandwidths=bandwidths, latencies=latencies
+    )
+    job = resolve_job(request)
+    found = job.hardware
+    if found is None:  # nothing but an empty file says so, and its reader has told
+        raise UsageError("no links are given", where=f"--hardware {hardware}")
+    return Machine(found if shape is None else _sliced(found, shape), job)
+
+
+def _sliced(hardware: Hardware, text: str) -> Hardware:
+    """The machine with another slice of its torus."""
+    where = f"--shape {text[:60]}"
+    levels = list(hardware.network.levels)
+    at = next((index for index, level in enumerate(levels) if level.topology is Topology.TORUS), None)
+    if at is None:
+        names = ", ".join(f"{level.name} ({level.topology})" for level in levels)
+        raise UsageError(f"{hardware.name} has no torus: {names}", where=where, hint="leave --shape out")
+    level = levels[at]._replace(shape=shape_of(text, where))
+    devices = hardware.network.inside(at)
+    for size in level.shape:
+        devices *= size
+    problem = slice_problem(level)
+    if problem is not None:
+        raise SpecError(problem[0], where=where, hint=problem[1])
+    levels[at] = level._replace(devices=devices)
+    for inner, outer in zip(levels[at:], levels[at + 1 :], strict=False):
+        if outer.devices is not None and outer.devices % (inner.devices or 1):
+            raise SpecError(
+                f"{outer.devices} devices of {outer.name} are no whole number of slices of {inner.devices}", where=where
+            )
+    return hardware._replace(network=Network(tuple(levels)))
