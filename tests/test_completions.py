@@ -42,6 +42,9 @@ LINES = [
     ("commcalc presets show zz-m", {"zz-mine"}),
     ("commcalc presets list --source u", {"user"}),
     ("commcalc completions z", {"zsh"}),
+    ("commcalc collective all_g", {"all_gather"}),
+    ("commcalc collective all_gather --algorithm rab", {"rabenseifner"}),
+    ("commcalc busbw broad", {"broadcast"}),
     ("commcalc ledger --format mark", {"markdown"}),
     ("commcalc ledger --model some_f", {"some_file.yaml"}),
 ]
@@ -94,8 +97,8 @@ def test_every_command_and_option_is_there() -> None:
             assert option.help
     paths = [" ".join(command.path) for command in commands()]
     assert sorted(paths) == [
-        "completions", "degrees", "ledger", "presets", "presets import", "presets list", "presets show",
-        "presets validate",
+        "busbw", "collective", "completions", "degrees", "ledger", "presets", "presets import", "presets list",
+        "presets show", "presets validate",
     ]  # fmt: skip
 
 

@@ -29,6 +29,8 @@ HELP = """How many bytes a sharding moves, over which links, and how long.
 Examples:
   commcalc ledger
   commcalc ledger --model llama-3-70b --hardware h100 --tp 8 --json
+  commcalc collective all_reduce --bytes 1GiB --group-size 8 --hardware h100
+  commcalc busbw all_reduce --group-size 8 --busbw 370GB/s --link 450GB/s
   commcalc degrees --model llama-2-13b
   commcalc presets list
 """

@@ -18,10 +18,8 @@ EXAMPLES = """\b
 Examples:
   commcalc busbw all_reduce --group-size 8 --bytes 1GiB --time 5.07ms
   commcalc busbw all_gather --group-size 8 --bytes 1GiB --busbw 360GB/s
-  commcalc busbw all_reduce --group-size 8 --busbw 480GB/s --in-network \\
-    --link 450GB/s
-  commcalc busbw all_reduce --group-size 8 --algbw 131GB/s --link 600GB/s \\
-    --both-ways
+  commcalc busbw all_reduce --group-size 8 --busbw 480GB/s --in-network
+  commcalc busbw all_reduce --group-size 8 --algbw 131GB/s --hardware a100
 """
 
 

@@ -25,14 +25,11 @@ from commcalc.units import format_seconds, parse_count, parse_payload
 
 EXAMPLES = """\b
 Examples:
-  commcalc collective all_reduce --bytes 128MiB --group-size 8 --hardware h100
-  commcalc collective all_gather --bytes 64MiB --group-size 16 \\
-    --hardware tpu-v5e --convention textbook
+  commcalc collective all_reduce --bytes 8MiB --group-size 8 --hardware h100
+  commcalc collective all_gather --bytes 8MiB --group-size 16 --hardware v5e
   commcalc collective --bytes 64MiB --group-size 16 --hardware h100
-  commcalc collective 'A[I_X, J] -> A[I, J_X]' --mesh X=4,Y=4 --dim I=8192 \\
-    --dim J=4096 --hardware tpu-v5e --shape 4x4
-  commcalc collective all_reduce --bytes 1GiB --group-size 5 \\
-    --bandwidth 308.6GB/s --in-network
+  commcalc collective 'A[I_X] -> A[I]' --mesh X=8 --dim I=8K --hardware h100
+  commcalc collective all_to_all --bytes 1MB --group-size 4 --bandwidth 1GB/s
 """
 MOST_AXES = 16
 

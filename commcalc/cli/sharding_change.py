@@ -10,7 +10,7 @@ from commcalc.algebra.notation import parse_tensor
 from commcalc.algebra.reshard import reshard
 from commcalc.algebra.sharding import Sharding, local_shape
 from commcalc.errors import CommcalcError, NotationError, UsageError, raise_all
-from commcalc.units import parse_count
+from commcalc.units import parse_tokens
 
 
 def change_of(
@@ -54,7 +54,7 @@ def _sizes(dims: Sequence[str], tensor: Sharding) -> dict[str, int]:
             problems.append(UsageError(f"{given[:60]!r} sets no size", where=where, hint="--dim I=1024"))
             continue
         try:
-            found[name.strip()] = parse_count(size)
+            found[name.strip()] = parse_tokens(size)
         except CommcalcError as problem:
             problem.where = where
             problems.append(problem)

@@ -156,7 +156,7 @@ def answer_tables(answer: Answer, network: Network) -> list[Table]:
         if way.name is answer.best.name:
             rows += [_phase_cells(phase) for phase in way.priced.phases]
     if answer.others:
-        rows += [("could run there",), *(cells(way) for way in answer.others)]
+        rows += [("could run there, not on offer",), *(cells(way) for way in answer.others)]
     where = "; ".join(f"{network.levels[index].name}: {members}" for index, members in answer.placement.parts) + (
         " in unequal parts" if answer.placement.uneven else ""
     )
