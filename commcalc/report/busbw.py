@@ -42,6 +42,7 @@ def busbw_record(found: Bandwidths) -> dict[str, object]:
         "egress_bytes": None if payload is None else -(-payload * sent.numerator // sent.denominator),
         "wire_bytes_per_s": found.wire,
         "link_bytes_per_s": found.link,
+        "link_ps_per_byte": None if found.link is None else 1e12 / found.link,
         "share_of_link": found.share_of_link,
     }
 
@@ -100,6 +101,7 @@ def busbw_table(found: Bandwidths) -> Table:
     ]
     if found.link is not None and found.share_of_link is not None:
         rows.append(("link, one way", format_rate(found.link), _bits(found.link)))
+        rows.append(("", f"{1e12 / found.link:.4g} ps a byte", ""))
         rows.append(("share of the link", f"{100 * found.share_of_link:.4g} %", ""))
     title = f"{found.kind} over {found.n} device{'s' if found.n != 1 else ''}"
     if found.in_network:
