@@ -139,9 +139,11 @@ def _phases(
 def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Network, convention: Convention) -> Cost:
     """One ring through all members that changes domains on as many links at once as each domain has members.
 
-    The slowest level decides: ``min(W, g * W_outer)`` for ``g`` members in a domain, and its latency every step. In an
-    AllToAll of uneven domains each member sends what leaves its domain through its own port.
-    Source: stas00/ml-engineering network/README.md, 20.8 ms for 4 GiB on 4 nodes of 8 B200.
+    The slowest level decides the rate: ``min(W, g * W_outer)`` for ``g`` members in a domain. A step is as late as the
+    link that it crosses: of the hops of a pass k-1 are between k domains. Where these are uneven every step waits for
+    the slowest. In an AllToAll of uneven domains each member sends what leaves its domain through its own port.
+    Sources: stas00/ml-engineering network/README.md, 20.8 ms for 4 GiB on 4 nodes of 8 B200; NCCL src/graph/tuning.cc,
+    ring across nodes: 56 steps inside and 6 between for 4 nodes of 8.
     """
     outer = network.levels[placement.outermost]
     channels = placement.channels if placement.uneven else placement.size // placement.parts[-1][1]
@@ -155,7 +157,31 @@ def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Net
 
         return timed(_A.PAIRWISE, found, payload_bytes, outer.rate, latency, convention)
     wide = Level(name=outer.name, bandwidth=rate, latency_s=latency)
-    return ring(kind, payload_bytes, placement.size, wide, convention)
+    found = ring(kind, payload_bytes, placement.size, wide, convention)
+    if placement.uneven:
+        return found
+    passes = 2 if kind is Kind.ALL_REDUCE else 1
+    late = sum(passes * hops * network.levels[index].latency_s for index, hops in ring_hops(placement))
+    return found._replace(latency_s=late)
+
+
+def ring_hops(placement: Placement) -> list[tuple[int, int]]:
+    """For each level of an even group the hops of one pass round its flat ring that cross that level and no further."""
+    domains = placement.size  # of the level inside
+    found = []
+    for index, members in placement.parts:
+        domains //= members
+        found.append((index, domains * (members - 1)))
+    return found
+
+
+def tree_steps(members: int, domains: int) -> tuple[int, int]:
+    """Steps of an AllReduce up and down a chain of ``members`` in each domain, and over a tree of ``domains``.
+
+    >>> tree_steps(8, 4)
+    (14, 4)
+    """
+    return 2 * (members - 1), 2 * ceil_log2(domains)
 
 
 def _tree(payload: int, placement: Placement, network: Network) -> Cost:
@@ -173,8 +199,9 @@ def _tree(payload: int, placement: Placement, network: Network) -> Cost:
     crossing = (1 if domains == 2 else 2) * payload / (outer.rate * members)
     chain = [(network.levels[at].rate, (part - 1) * network.levels[at].latency_s) for at, part in placement.parts[:-1]]
     within = max((2 * payload / rate for rate, _ in chain), default=0.0)
-    late = 2 * (sum(delay for _, delay in chain) + ceil_log2(domains) * outer.latency_s)
-    steps = 2 * (sum(part - 1 for _, part in placement.parts[:-1]) + ceil_log2(domains))
+    down, across_ = tree_steps(sum(part - 1 for _, part in placement.parts[:-1]) + 1, domains)
+    late = 2 * sum(delay for _, delay in chain) + across_ * outer.latency_s
+    steps = down + across_
     slowest = outer.rate * members if crossing >= within else min(rate for rate, _ in chain)
     egress = 2 * payload + share(payload, (1 if domains == 2 else 2, members))
     return Cost(_A.DOUBLE_BINARY_TREE, steps, late, max(crossing, within), egress, slowest)

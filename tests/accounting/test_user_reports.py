@@ -33,15 +33,13 @@ LATER = {
     "UR-053": ("all_to_all", "total", "naive_total"),
     # that replicated tokens need no AllToAll between experts: no ledger of expert parallelism
     "UR-107": ("all_to_all",),
-    # every rank sends its whole vector to every other: no direct exchange among the algorithms
-    "UR-056": ("send_kib", "send_plus_recv_kib"),
     # a limit that a measured rate must keep, with an exit status of its own: no assertions on times
     "UR-071": ("exit",),
-    # the switch from one-shot to two-shot by size: neither is among the algorithms
+    # the switch from one-shot to two-shot at a size that a library was given: commcalc takes the least time
     "UR-073": ("algo", "one_shot_below"),
     # a gather that ends on one rank: logits are gathered on all
     "UR-082": ("gather_total_bytes",),
-    # one-shot between two devices: not among the algorithms
+    # one-shot between two devices alone: a level offers an algorithm to groups of any size
     "UR-135": ("at_n2",),
 }
 # Values in words: the tests of these entries assert what the words describe.
@@ -446,7 +444,13 @@ def test_what_a_ring_would_send(entry: Entry) -> None:
     """One vector of 272 KiB."""
     priced = decode(dense(272 * 1024, 1), entry.given["devices"], workload__dtype="int8")
     (sent,) = {row.wire_bytes for row in rows(priced)}
-    agree(entry, ring_send_kib=sent / 1024)
+    at_once = decode(
+        dense(272 * 1024, 1), entry.given["devices"], workload__dtype="int8", links__algorithm="one-shot",
+        bandwidth=["1GB/s"],
+    )  # fmt: skip
+    (each,) = {found.egress_bytes for found in at_once.entries}
+    assert {found.row.wire_bytes for found in at_once.entries} == {sent}
+    agree(entry, ring_send_kib=sent / 1024, send_kib=each / 1024, send_plus_recv_kib=2 * each / 1024)
 
 
 @report("UR-058")
