@@ -16,7 +16,7 @@ speed depends on intra-node speed"; NCCL src/graph/tuning.cc for the steps of th
 """
 
 from commcalc.algebra.collective import Convention, Kind
-from commcalc.network.cost import Algorithm, Cost, ring, share
+from commcalc.network.cost import Algorithm, Cost, ring, share, timed
 from commcalc.network.forms import MESSAGES, Form, ceil_log2
 from commcalc.network.hierarchy import Phase, Priced, Ways, not_offered, offered_by, on_level
 from commcalc.network.link import Level, Network
@@ -152,10 +152,8 @@ def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Net
     rate = min([outer.rate * channels, *(level.rate for level in inner)])
     if kind is Kind.ALL_TO_ALL:
         n = placement.size
-        found = Form(n - 1, (n - 1, n), (1, n), (n - channels, n))
-        from commcalc.network.cost import timed
-
-        return timed(_A.PAIRWISE, found, payload_bytes, outer.rate, latency, convention)
+        leaves = Form(n - 1, (n - 1, n), (1, n), (n - channels, n))
+        return timed(_A.PAIRWISE, leaves, payload_bytes, outer.rate, latency, convention)
     wide = Level(name=outer.name, bandwidth=rate, latency_s=latency)
     found = ring(kind, payload_bytes, placement.size, wide, convention)
     if placement.uneven:

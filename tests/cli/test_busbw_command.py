@@ -163,7 +163,11 @@ def test_wrong_questions(name: str) -> None:
     ran = run_commcalc("busbw", *args)
     assert (ran.status, ran.out) == (2, "")
     assert text in ran.err
-    assert run_commcalc("busbw", *args, "--json").json["error"]["message"]
+
+
+def test_an_error_is_a_document_too() -> None:
+    ran = run_commcalc("busbw", "all_reduce", "--busbw", "450", "--link", "x", "--json")
+    assert (ran.status, len(ran.json["error"]["violations"])) == (2, 3)
 
 
 @given(st.sampled_from(KINDS), st.integers(2, 4096), st.integers(1, 10**15), st.floats(1e-9, 1e6), st.booleans())

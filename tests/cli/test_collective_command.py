@@ -281,10 +281,15 @@ def test_wrong_questions(name: str) -> None:
     ran = run_commcalc("collective", *args)
     assert (ran.status, ran.out) == (status, ""), ran
     assert text in ran.err
-    assert "Traceback" not in ran.err
-    document = run_commcalc("collective", *args, "--json")
-    assert document.status == status
-    assert document.json["error"]["message"]
+
+
+def test_an_error_is_a_document_too() -> None:
+    for name in ("an unknown kind", "off the axes", "several at once"):
+        args, status, _ = WRONG[name]
+        document = run_commcalc("collective", *args, "--json")
+        assert document.status == status
+        assert document.json["error"]["message"]
+    assert len(document.json["error"]["violations"]) == 3
 
 
 LEVELS = {

@@ -116,3 +116,55 @@ def test_alltoall_over_levels_sends_to_each_level_its_own_share() -> None:
     assert [round(phase.cost.time_s * 1e6, 3) for phase in found.phases] == [130.489, 4026.532]
     assert found.cost.steps == 31
     assert found.cost.egress_bytes == wire_bytes(Kind.ALL_TO_ALL, 2**28, 32)
+
+
+def test_switches_between_nodes_that_sum_take_the_share_once() -> None:
+    """SHARP: P/g out of each port instead of 2(k-1)/k P/g; the ring inside stays."""
+    sums = InNetworkReduction(min_ranks=2, own_copy=False)
+    network = Network((B200.levels[0], B200.levels[1]._replace(in_network=sums)))
+    payload = 4 * 2**30
+    found = price(Kind.ALL_REDUCE, payload, place(32, 1, network), network)
+    assert [phase.cost.algorithm.value for phase in found.phases] == ["ring", "in-network", "ring"]
+    assert math.isclose(found.phases[1].cost.time_s, payload / 8 / 50e9)
+
+
+def test_tree_over_nodes() -> None:
+    """Two nodes send S each, more send 2S through 8 ports; up and down a chain of 8 inside."""
+    payload = 2**30
+    for nodes, sent in ((2, 1), (4, 2)):
+        network = Network((B200.levels[0]._replace(latency_s=1e-6), B200.levels[1]._replace(latency_s=5e-6)))
+        found = price(Kind.ALL_REDUCE, payload, place(8 * nodes, 1, network), network, Algorithm.DOUBLE_BINARY_TREE)
+        assert math.isclose(found.cost.bandwidth_s, max(sent * payload / 400e9, 2 * payload / 900e9))
+        assert math.isclose(found.cost.latency_s, 14e-6 + 2 * (nodes // 2) * 5e-6)
+
+
+@pytest.mark.parametrize("kind", [Kind.SEND_RECV, Kind.PERMUTE])
+def test_a_message_crosses_the_outermost_level(kind: Kind) -> None:
+    found = price(kind, 2**20, place(16, 1, B200), B200)
+    assert (found.cost.algorithm, found.level) == (Algorithm.DIRECT, "infiniband")
+    assert math.isclose(found.cost.time_s, 2**20 / 50e9)
+
+
+def test_a_broadcast_runs_down_one_flat_chain_or_level_by_level() -> None:
+    at = place(16, 1, B200)
+    flat = price(Kind.BROADCAST, 2**30, at, B200)
+    assert (flat.cost.algorithm, flat.phases) == (Algorithm.RING, ())
+    assert math.isclose(flat.cost.time_s, 2**30 / 400e9)
+    levels = price(Kind.BROADCAST, 2**30, at, B200, Algorithm.HIERARCHICAL)
+    assert [(phase.level, phase.group_size) for phase in levels.phases] == [("infiniband", 2), ("nvlink", 8)]
+
+
+def test_what_a_level_lists_is_all_that_auto_takes() -> None:
+    listed = Network((H100.levels[0]._replace(algorithms=(Algorithm.ONE_SHOT, Algorithm.RING)), H100.levels[1]))
+    at = place(8, 1, listed)
+    assert price(Kind.ALL_REDUCE, 64, at, listed).cost.algorithm is Algorithm.ONE_SHOT
+    assert price(Kind.ALL_REDUCE, 2**30, at, listed).cost.algorithm is Algorithm.RING
+    assert price(Kind.ALL_TO_ALL, 2**30, at, listed).cost.algorithm is Algorithm.PAIRWISE  # it lists none for this kind
+    with pytest.raises(UsageError, match="level nvlink \\(switch\\) does not offer two-shot"):
+        price(Kind.ALL_REDUCE, 64, at, listed, Algorithm.TWO_SHOT)
+
+
+def test_an_uneven_group_sends_what_leaves_its_domain_through_its_own_port() -> None:
+    """12 ranks, 4 of them alone: each of those sends 8/12 of its buffer across."""
+    found = price(Kind.ALL_TO_ALL, 12 * 2**20, place(12, 1, B200), B200)
+    assert math.isclose(found.cost.time_s, 8 * 2**20 / 50e9)
