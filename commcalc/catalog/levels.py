@@ -30,7 +30,6 @@ _LEVEL = {
     "devices": Field(whole, like="8"),
     "bandwidth": Field(rate, like="450 GB/s"),
     "latency": Field(seconds, like="3 us"),
-    "wraparound": one_of(Wraparound),
     "two_way": Field(flag, like="true"),
     "shared_by": Field(whole, like="8"),
     "oversubscription": Field(times, like="2 or 2:1"),
@@ -40,7 +39,7 @@ _IN_NETWORK = {
     "min_ranks": Field(whole, like="5"),
     "own_copy": Field(flag, like="true"),
 }
-_LISTS = ("shape", "pod", "algorithms")
+_LISTS = ("shape", "pod", "algorithms", "wraparound")
 
 
 def level_values(level: Level) -> dict[str, object]:
@@ -142,6 +141,7 @@ def _level(item: Node, index: int, reading: Reading, inner: Level | None) -> Lev
     shape = _axes(item, "shape", path, reading)
     pod = _axes(item, "pod", path, reading)
     algorithms = _algorithms(item, path, reading)
+    rule, joined = _wraparound(item, path, reading)
     if "name" not in values or "bandwidth" not in values:
         return None
     level = Level(
@@ -152,7 +152,8 @@ def _level(item: Node, index: int, reading: Reading, inner: Level | None) -> Lev
         latency_s=values.get("latency", 0.0),
         in_network=sums,
         shape=shape,
-        wraparound=values.get("wraparound", Wraparound.ALL),
+        wraparound=rule,
+        joined=joined,
         pod=pod,
         two_way=values.get("two_way", False),
         shared_by=values.get("shared_by", 1),
@@ -194,6 +195,10 @@ def _together(level: Level, item: Section, path: str, reading: Reading, inner: L
             text = "x".join(map(str, level.shape))
             wrong(f"a shape of {text} holds {count} devices, not {level.devices}", "devices", "leave devices out")
         level = level._replace(devices=count)
+        if level.joined and len(level.joined) != len(level.shape):
+            told = f"{len(level.joined)} of {len(level.shape)} axes of the shape have a wraparound"
+            wrong(told, "wraparound", "one true or false for each axis")
+            level = level._replace(joined=())
         problem = slice_problem(level)
         if problem is not None:
             wrong(problem[0], "shape", problem[1])
@@ -249,6 +254,28 @@ def _sizes(leaves: list[Node], where: str) -> tuple[int, ...]:
     except CommcalcError as problem:
         raise SpecError(problem.message, where=where, hint="write it like [16, 16] or 16x16") from None
     return sizes
+
+
+def _wraparound(item: Section, path: str, reading: Reading) -> tuple[Wraparound, tuple[bool, ...]]:
+    """A rule by name, ``true`` or ``false`` for all axes, or one of them for each axis."""
+    node = item.entries.get("wraparound")
+    if node is None:
+        return Wraparound.ALL, ()
+    where = f"{node.where} {path}.wraparound"
+    reading.sources[f"{path.removeprefix('hardware.')}.wraparound"] = node.where
+    try:
+        if isinstance(node, Items):
+            return Wraparound.ALL, tuple(flag(scalar_of(one, where)) for one in node.items)
+        leaf = scalar_of(node, where)
+        if isinstance(leaf.value, bool):
+            return (Wraparound.ALL if leaf.value else Wraparound.NONE), ()
+        if leaf.text not in Wraparound.__members__.values():
+            raise UnknownName("wraparound", leaf.text, [*Wraparound], where=where)
+        return Wraparound(leaf.text), ()
+    except CommcalcError as problem:
+        hint = problem.hint or "true, false, one of them for each axis, or axis-of-16, cubes-of-4, full-pod"
+        reading.problems.append(SpecError(problem.message, where=where, hint=hint))
+        return Wraparound.ALL, ()
 
 
 def _algorithms(item: Section, path: str, reading: Reading) -> tuple[Algorithm, ...]:

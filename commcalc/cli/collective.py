@@ -264,7 +264,7 @@ def _said(found: Machine, placement: Placement, payload_bytes: int, kind: Kind |
 
 def _print_answer(answer: Answer, found: Machine, style: Format, *, explain: bool, no_color: bool) -> None:
     said = _said(found, answer.placement, answer.payload_bytes, answer.kind)
-    said = said._replace(assumptions=(*said.assumptions, *_passed_over(answer, found)))
+    said = said._replace(assumptions=(*said.assumptions, *_overlapped(answer), *_passed_over(answer, found)))
     head = report.heading(answer, found.hardware, what_payload_is(answer.kind))
     lines = report.explained(answer, found.hardware) if explain and style in (Format.TABLE, Format.MARKDOWN) else []
     _print(
@@ -276,6 +276,14 @@ def _print_answer(answer: Answer, found: Machine, style: Format, *, explain: boo
         head, lines, said.assumptions, no_color,
     )  # fmt: skip
     warn(said.warnings)
+
+
+def _overlapped(answer: Answer) -> list[str]:
+    if not answer.best.priced.phases:
+        return []
+    return [
+        f"phases of different levels at once would take {format_seconds(answer.best.overlapped_s)}, the busiest level"
+    ]
 
 
 def _passed_over(answer: Answer, found: Machine) -> list[str]:

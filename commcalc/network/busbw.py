@@ -112,11 +112,7 @@ def bandwidths(
             hint="--time 5ms, --algbw 200GB/s or --busbw 370GB/s",
         )
     if in_network and kind != Kind.ALL_REDUCE:
-        raise UsageError(
-            f"no switch reduces a {kind}; in-network reduction is for all_reduce",
-            where="--in-network",
-            hint="leave it out",
-        )
+        raise UsageError(f"a switch reduces all_reduce, not {kind}", where="--in-network", hint="leave it out")
     over, under = ratio(kind, n)
     if time_s is not None:
         if payload_bytes is None:

@@ -73,7 +73,8 @@ class Level(NamedTuple):
     """One level. ``bandwidth`` is bytes per second, one direction (see `Topology`); ``latency_s`` is per step.
 
     ``devices`` counts all devices inside one domain of this level; None is as many as wanted. ``shape`` are the axes
-    of a torus, in domains of the level inside it. ``two_way``: a ring with a link to either neighbour. ``shared_by``
+    of a torus, in domains of the level inside it; ``joined`` says of each whether its ends are, where no rule does.
+    ``two_way``: a ring with a link to either neighbour. ``shared_by``
     devices share one port of this bandwidth, and uplinks carry 1/``oversubscription`` of it when all send at once.
     ``algorithms``: what the software on this level offers; empty is what its topology usually runs.
     """
@@ -87,6 +88,7 @@ class Level(NamedTuple):
     shape: tuple[int, ...] = ()
     wraparound: Wraparound = Wraparound.ALL
     pod: tuple[int, ...] = ()
+    joined: tuple[bool, ...] = ()
     two_way: bool = False
     shared_by: int = 1
     oversubscription: float = 1.0

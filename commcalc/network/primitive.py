@@ -37,6 +37,14 @@ class Way(NamedTuple):
         return float(self.priced.cost.time_s)
 
     @property
+    def overlapped_s(self) -> float:
+        """Seconds if the phases on different levels ran at once: those of the busiest level; else the time."""
+        by_level: dict[str, float] = {}
+        for phase in self.priced.phases:
+            by_level[phase.level] = by_level.get(phase.level, 0.0) + float(phase.cost.time_s)
+        return max(by_level.values(), default=self.time_s)
+
+    @property
     def algbw(self) -> float | None:
         """Payload over time, bytes per second; None where no time passes."""
         return self.payload_bytes / self.time_s if self.time_s else None

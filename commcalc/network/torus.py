@@ -59,6 +59,8 @@ def wraps(level: Level) -> tuple[bool, ...]:
     if level.topology is not Topology.TORUS:
         return (level.topology is Topology.RING,)
     rule, shape = level.wraparound, level.shape
+    if level.joined:
+        return level.joined
     if rule is Wraparound.AXIS_OF_16:
         return tuple(size == FULL_AXIS for size in shape)
     if rule is Wraparound.CUBES_OF_4:

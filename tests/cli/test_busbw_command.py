@@ -145,7 +145,7 @@ WRONG = {
     "no group": (["all_reduce", "--busbw", "1GB/s"], "error: no group size"),
     "an unknown kind": (["allredcue", "--group-size", "8", "--busbw", "1GB/s"], "hint: did you mean all_reduce or reduce?"),
     "a gather in the switch": (["all_gather", "--group-size", "8", "--busbw", "1GB/s", "--in-network"],
-                               "error: no switch reduces a all_gather"),
+                               "error: a switch reduces all_reduce, not all_gather"),
     "busbw of one device": (["all_reduce", "--group-size", "1", "--busbw", "1GB/s"], "error: a group of one device sends nothing"),
     "both ways of nothing": ([*EIGHT, "--busbw", "1GB/s", "--both-ways"], "error: --both-ways says what --link counts"),
     "two links": ([*EIGHT, "--busbw", "1GB/s", "--link", "1GB/s", "--hardware", "h100"], "error: --link and --hardware both"),
