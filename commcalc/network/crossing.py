@@ -15,6 +15,8 @@ Sources: NCCL's hierarchical form as in the scaling book, part 12; stas00/ml-eng
 speed depends on intra-node speed"; NCCL src/graph/tuning.cc for the steps of the tree.
 """
 
+import math
+
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.network.cost import Algorithm, Cost, ring, share, timed
 from commcalc.network.forms import MESSAGES, Form, ceil_log2
@@ -146,10 +148,12 @@ def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Net
     ring across nodes: 56 steps inside and 6 between for 4 nodes of 8.
     """
     outer = network.levels[placement.outermost]
-    channels = placement.channels if placement.uneven else placement.size // placement.parts[-1][1]
-    inner = network.levels[: placement.outermost]
     latency = max(network.levels[index].latency_s for index in range(placement.outermost + 1))
-    rate = min([outer.rate * channels, *(level.rate for level in inner)])
+    channels = placement.channels
+    rate = min(rate for _, rate in channel_rates(placement, network))
+    if placement.uneven:
+        inner = network.levels[: placement.outermost]
+        rate = min([outer.rate * channels, *(level.rate for level in inner)])
     if kind is Kind.ALL_TO_ALL:
         n = placement.size
         leaves = Form(n - 1, (n - 1, n), (1, n), (n - channels, n))
@@ -161,6 +165,19 @@ def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Net
     passes = 2 if kind is Kind.ALL_REDUCE else 1
     late = sum(passes * hops * network.levels[index].latency_s for index, hops in ring_hops(placement))
     return found._replace(latency_s=late)
+
+
+def channel_rates(placement: Placement, network: Network) -> list[tuple[int, float]]:
+    """For each level of an even group the rate at which one chain of several channels leaves a domain inside it.
+
+    As many ports as the domain has members work at once.
+    """
+    members = 1
+    found = []
+    for index, part in placement.parts:
+        found.append((index, network.levels[index].rate * members))
+        members *= part
+    return found
 
 
 def ring_hops(placement: Placement) -> list[tuple[int, int]]:
@@ -195,11 +212,12 @@ def _tree(payload: int, placement: Placement, network: Network) -> Cost:
     outer = network.levels[index]
     members = placement.size // domains
     crossing = (1 if domains == 2 else 2) * payload / (outer.rate * members)
-    chain = [(network.levels[at].rate, (part - 1) * network.levels[at].latency_s) for at, part in placement.parts[:-1]]
-    within = max((2 * payload / rate for rate, _ in chain), default=0.0)
+    slowest = min((rate for _, rate in channel_rates(placement, network)[:-1]), default=math.inf)
+    within = 2 * payload / slowest
     down, across_ = tree_steps(sum(part - 1 for _, part in placement.parts[:-1]) + 1, domains)
-    late = 2 * sum(delay for _, delay in chain) + across_ * outer.latency_s
+    chain = sum((part - 1) * network.levels[at].latency_s for at, part in placement.parts[:-1])
+    late = 2 * chain + across_ * outer.latency_s
     steps = down + across_
-    slowest = outer.rate * members if crossing >= within else min(rate for rate, _ in chain)
+    rate = outer.rate * members if crossing >= within else slowest
     egress = 2 * payload + share(payload, (1 if domains == 2 else 2, members))
-    return Cost(_A.DOUBLE_BINARY_TREE, steps, late, max(crossing, within), egress, slowest)
+    return Cost(_A.DOUBLE_BINARY_TREE, steps, late, max(crossing, within), egress, rate)

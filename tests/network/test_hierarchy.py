@@ -154,6 +154,21 @@ def test_a_broadcast_runs_down_one_flat_chain_or_level_by_level() -> None:
     assert [(phase.level, phase.group_size) for phase in levels.phases] == [("infiniband", 2), ("nvlink", 8)]
 
 
+def test_a_flat_ring_over_three_levels_leaves_each_domain_on_all_its_ports() -> None:
+    """4 cards at 32 GB/s, 22 GB/s between two sockets, a 50 GB/s port a card: the sockets decide."""
+    network = Network(
+        (
+            Level(name="pcie", bandwidth=32e9, devices=4),
+            Level(name="sockets", bandwidth=22e9, devices=8, shared_by=4),
+            Level(name="ib", bandwidth=50e9),
+        )
+    )
+    at = place(32, 1, network)
+    for name, times in ((Algorithm.RING, 2 * 31 / 32), (Algorithm.DOUBLE_BINARY_TREE, 2)):
+        found = price(Kind.ALL_REDUCE, 2**30, at, network, name).cost
+        assert (found.bandwidth, found.bandwidth_s) == (22e9, pytest.approx(times * 2**30 / 22e9))
+
+
 def test_what_a_level_lists_is_all_that_auto_takes() -> None:
     listed = Network((H100.levels[0]._replace(algorithms=(Algorithm.ONE_SHOT, Algorithm.RING)), H100.levels[1]))
     at = place(8, 1, listed)
