@@ -42,7 +42,7 @@ _commcalc() {
             _commcalc_files
             return ;;
         "ledger":--hardware)
-            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 tt-n300 v100-32g-dgx2
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
             _commcalc_own hardware
             _commcalc_files
             return ;;
@@ -140,7 +140,7 @@ _commcalc() {
             :
             return ;;
         "collective":--hardware)
-            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 tt-n300 v100-32g-dgx2
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
             _commcalc_own hardware
             _commcalc_files
             return ;;
@@ -184,7 +184,7 @@ _commcalc() {
             :
             return ;;
         "busbw":--hardware)
-            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 tt-n300 v100-32g-dgx2
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
             _commcalc_own hardware
             _commcalc_files
             return ;;
@@ -303,14 +303,14 @@ _commcalc() {
             if [[ $cur == -* ]]; then
                 _commcalc_words --kind --family --source --min-size --max-size --format --json --no-color --help -h
             else
-                _commcalc_words bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 tt-n300 v100-32g-dgx2 example-h8192 gpt3-175b-a100 llama-3-70b-h100
+                _commcalc_words bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 example-h8192 gpt3-175b-a100 llama-3-70b-h100
                 _commcalc_own models hardware jobs
             fi ;;
         "presets show")
             if [[ $cur == -* ]]; then
                 _commcalc_words --kind --format --json --no-color --help -h
             else
-                _commcalc_words bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 tt-n300 v100-32g-dgx2 example-h8192 gpt3-175b-a100 llama-3-70b-h100
+                _commcalc_words bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 example-h8192 gpt3-175b-a100 llama-3-70b-h100
                 _commcalc_own models hardware jobs
                 _commcalc_files
             fi ;;

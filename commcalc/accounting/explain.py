@@ -101,6 +101,8 @@ def parts_of(cost: Cost) -> str:
     rate = cost.bandwidth or 1.0
     exact = cost.bandwidth_s * rate
     sent = format_bytes(cost.egress_bytes) if abs(exact - cost.egress_bytes) < 1e-6 * exact else f"{exact:.10g}"
+    if abs(exact - round(exact)) < 1e-3:
+        sent = format_bytes(round(exact))
     moving = format_seconds(cost.bandwidth_s)
     if cost.overlapped:
         return f"the larger of {steps} and {sent} B / {format_rate(rate)} = {latency} and {moving}"

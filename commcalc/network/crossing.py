@@ -85,7 +85,8 @@ def _by(
     if name is _A.RING:
         return Priced(flat_ring(kind, payload, placement, network, convention), outer.name, ())
     if name is _A.DOUBLE_BINARY_TREE:
-        return Priced(_tree(payload, placement, network), outer.name, ())
+        tree = _tree(payload, placement, network)
+        return Priced(tree._replace(overlapped=convention is Convention.TEXTBOOK), outer.name, ())
     if name is _A.DIRECT:
         index, n = placement.parts[-1]
         # A pair of domains: the message crosses between two of them, whatever else the group holds.

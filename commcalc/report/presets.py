@@ -168,5 +168,5 @@ def _shown(value: object, path: str = "") -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        return ", ".join(str(item) for item in value)
+        return ", ".join(str(item).lower() if isinstance(item, bool) else str(item) for item in value)
     return str(value)
