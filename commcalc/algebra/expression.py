@@ -1,15 +1,16 @@
-"""Expressions of several tensors: ``relu(In[B, D] @ Win[D, F_X]) @ Wout[F_X, D] -> Out[B, D]``.
+r"""Expressions of several tensors: ``relu(In[B, D] @ Win[D, F_X]) @ Wout[F_X, D] -> Out[B, D]``.
 
     expression = chain [ arrow tensor ]
-    chain      = term { "@" operand | arrow function | arrow tensor }      an arrow before the last names what is between
+    chain      = term { "@" operand | arrow function | arrow tensor }
     term       = function "(" chain ")" | "(" chain ")" | tensor
     operand    = function "(" operand ")" | "(" operand ")" | tensor
 
-``@`` is also ``·``, ``⋅``, ``\\cdot`` (with the contracted dimension under it, as the book writes); the arrow is ``->``,
-``→``, ``\\to`` or ``\\rightarrow``. Dimensions that two operands share are summed over, unless they are kept:
+An arrow before the last one names what is in between. ``@`` is also ``·``, ``⋅``, ``\cdot`` (with the contracted
+dimension under it, as the book writes); the arrow is ``->``, ``→``, ``\to`` or ``\rightarrow``. Dimensions that two
+operands share are summed over, unless they are kept:
 
-    the last product of a chain with an output   those that the output has
-    any other product                            those that begin both operands: A[N, I, J] @ B[N, J, K] is batched over N
+    the last product, with an output   those that the output has
+    any other product                  those that begin both operands: A[N, I, J] @ B[N, J, K] is batched over N
 
 Sources: How To Scale Your Model, part 3; numpy.einsum and numpy.matmul for shared dimensions.
 """
@@ -32,6 +33,7 @@ _SPEC = re.compile(r"(?:P|PartitionSpec)\s*\(")
 _ALONE = re.compile(r"([^\W\d]\w*)\s*(?=@|[·⋅∙•×]|\\|-+>|=+>|[→⟶⇒⟹➝➔]|$)")
 HINT = "write it like A[I, J_X] @ B[J_X, K] -> C[I, K]"
 _DEEPEST = 50
+POSITIONS_OF_TENSORS = "ABCDEFGH"
 
 
 class Operand(NamedTuple):
@@ -63,6 +65,11 @@ class Expression(NamedTuple):
     stops: tuple[Operand, ...] = ()
 
     @property
+    def stations(self) -> tuple[Operand, ...]:
+        """The shardings of a single tensor, one after the other."""
+        return (self.first, *self.stops, *((self.output,) if self.output else ()))
+
+    @property
     def tensors(self) -> tuple[Operand, ...]:
         """Every tensor as written, in order."""
         between = [tensor for times in self.products for tensor in (times.right, times.kept) if tensor is not None]
@@ -78,36 +85,52 @@ def parse_expression(text: str, axes: Collection[str]) -> Expression:
     if not text.strip():
         raise NotationError("the expression is empty", hint=HINT)
     reader = _Reader(text, axes)
-    items = reader.chain(0)
+    read = reader.chain(0)
     reader.end()
-    return _assembled(text, items)
+    return _assembled(text, read)
 
 
-class _Item(NamedTuple):
-    """One thing read: ``kind`` is tensor, times, function or arrow."""
+class _Multiplied(NamedTuple):
+    operand: Operand
 
-    kind: str
-    operand: Operand | None
+
+class _Applied(NamedTuple):
     function: str
-    span: tuple[int, int]
+
+
+class _Arrow(NamedTuple):
+    operand: Operand
+
+
+_Link = _Multiplied | _Applied | _Arrow
+
+
+class _Read(NamedTuple):
+    """A chain as it was read: its first tensor, and what follows."""
+
+    first: Operand
+    links: list[_Link]
 
 
 class _Reader(Reader):
     """Reads chains of products."""
 
     made: tuple[str, ...] | None = None  # dimensions of what was read so far: tensors without names go on from there
+    nameless = 0
+    times = 0
 
-    def chain(self, depth: int) -> list[_Item]:
-        items = self.term(depth)
+    def chain(self, depth: int) -> _Read:
+        first, links = self.term(depth)
         while True:
             self.skip()
             start = self.at
             if self.sign(_TIMES):
                 under = _UNDER_TIMES.match(self.text, self.at)
                 self.at = under.end() if under else self.at
+                self.times += 1
                 operand = self.operand(depth)
                 self.made = _out(self.text, self.made or (), operand, None)
-                items.append(_Item("times", operand, "", operand.span))
+                links.append(_Multiplied(operand))
             elif self.sign(_ARROW):
                 self.skip()
                 if _TIMES.match(self.text, self.at):  # `-> relu -> @ W`
@@ -115,19 +138,17 @@ class _Reader(Reader):
                 alone = _ALONE.match(self.text, self.at)
                 if alone and not _SPEC.match(self.text, self.at):
                     self.at = alone.end(1)
-                    items.append(_Item("function", None, alone.group(1), alone.span(1)))
-                    self.skip()
-                    continue
-                operand = self.one_tensor(wanted=True)
-                items.append(_Item("arrow", operand, "", operand.span))
+                    links.append(_Applied(alone.group(1)))
+                else:
+                    links.append(_Arrow(self.one_tensor(wanted=True)))
             elif self.at < len(self.text) and self.text[self.at] in "*+/":
                 sign = self.text[self.at]
                 what = {"*": "`*` multiplies element by element", "+": "`+` adds"}.get(sign, f"`{sign}` divides")
                 raise self.error(f"{what}, which moves nothing: only products are read", start, start + 1, HINT)
             else:
-                return items
+                return _Read(first, links)
 
-    def term(self, depth: int) -> list[_Item]:
+    def term(self, depth: int) -> _Read:
         self.skip()
         start = self.at
         if depth > _DEEPEST:
@@ -137,26 +158,21 @@ class _Reader(Reader):
             operand = self.one_tensor()
             if self.made is None:
                 self.made = operand.sharding.dims
-            return [_Item("tensor", operand, "", operand.span)]
-        items = self.chain(depth + 1)
+            return _Read(operand, [])
+        first, links = self.chain(depth + 1)
         self.expect(")", "`)` or `@`")
-        if function:
-            items.append(_Item("function", None, function, (start, start + len(function))))
-        return items
+        return _Read(first, [*links, _Applied(function)] if function else links)
 
     def operand(self, depth: int) -> Operand:
         self.skip()
         start = self.at
-        inner = self.term(depth)
-        if any(item.kind == "times" for item in inner):
+        first, links = self.term(depth)
+        if any(not isinstance(link, _Applied) for link in links):
             raise self.error(
                 "a product on the right side of a product", start, self.at,
                 "products are taken from left to right; write the inner one first, or ask for it on its own",
             )  # fmt: skip
-        first = inner[0].operand
-        assert first is not None  # a term begins with a tensor
-        function = next((item.function for item in inner if item.kind == "function"), "")
-        return first._replace(function=function)
+        return first._replace(function=next((link.function for link in links if isinstance(link, _Applied)), ""))
 
     def function(self) -> str | None:
         if _SPEC.match(self.text, self.at):
@@ -172,7 +188,9 @@ class _Reader(Reader):
         start = self.at
         if _SPEC.match(self.text, self.at):  # a PartitionSpec alone
             split, pending = self.spec()
-            name, sharding = "A", self.sharding(self.unnamed(len(split), wanted), split, pending, start)
+            name = "A" if wanted and not self.times else POSITIONS_OF_TENSORS[self.nameless]
+            self.nameless = (self.nameless + 1) % len(POSITIONS_OF_TENSORS)
+            sharding = self.sharding(self.unnamed(len(split), wanted), split, pending, start)
         else:
             self.name("a tensor")
             unnamed = None
@@ -198,29 +216,31 @@ class _Reader(Reader):
         return found is not None
 
 
-def _assembled(text: str, items: list[_Item]) -> Expression:
+def _assembled(text: str, read: _Read) -> Expression:
     """The chain of what was read; every rule about names and dimensions is checked here."""
-    first, rest = items[0].operand, items[1:]
-    assert first is not None  # a chain begins with a tensor
-    wanted = rest.pop().operand if rest and rest[-1].kind == "arrow" else None
+    first, links = read.first, list(read.links)
+    wanted = None
+    if links and isinstance(last := links[-1], _Arrow):
+        wanted = last.operand
+        links.pop()
     products: list[Times] = []
     stops: list[Operand] = []
-    for at, item in enumerate(rest):
-        if item.kind == "times":
-            assert item.operand is not None
+    for at, link in enumerate(links):
+        later = links[at + 1 :]
+        if isinstance(link, _Multiplied):
             left = products[-1].dims if products else first.sharding.dims
-            more = any(later.kind == "times" for later in rest[at + 1 :])
-            stop = rest[at + 1].operand if at + 1 < len(rest) and rest[at + 1].kind == "arrow" else None
-            shape = stop or (wanted if not more else None)
-            products.append(Times(item.operand, _out(text, left, item.operand, shape)))
-        elif item.kind == "function" and products:
-            products[-1] = products[-1]._replace(function=item.function)
-        elif item.kind == "function":
-            first = first._replace(function=item.function)
-        elif products and item.operand is not None:
-            products[-1] = products[-1]._replace(kept=item.operand)
-        elif item.operand is not None:
-            stops.append(item.operand)
+            stop = later[0].operand if later and isinstance(later[0], _Arrow) else None
+            more = any(isinstance(one, _Multiplied) for one in later)
+            shape = stop or (None if more else wanted)
+            products.append(Times(link.operand, _out(text, left, link.operand, shape)))
+        elif isinstance(link, _Applied) and products:
+            products[-1] = products[-1]._replace(function=link.function)
+        elif isinstance(link, _Applied):
+            first = first._replace(function=link.function)
+        elif products:
+            products[-1] = products[-1]._replace(kept=link.operand)
+        else:
+            stops.append(link.operand)
     expression = Expression(text, first, tuple(products), wanted, tuple(stops))
     _check_names(expression)
     return expression

@@ -1,4 +1,4 @@
-"""Text to shardings and back: ``A[I_X, J_{YZ}]{U_W}``, and ``A[I, J]: P('X', ('Y', 'Z'))``.
+r"""Text to shardings and back: ``A[I_X, J_{YZ}]{U_W}``, and ``A[I, J]: P('X', ('Y', 'Z'))``.
 
     tensor   = name "[" [ dim { "," dim } ] "]" [ "{" "U" "_" axes "}" ] [ ":" spec ]
              | name ":" spec                       dimensions are then named I, J, K, ... in order
@@ -8,8 +8,8 @@
     entry    = "None" | axis | "(" axis { "," axis } ")"
 
 A subscript that is an axis's whole name means that axis (``I_tp``); otherwise it is read letter by letter
-(``I_XY`` is split over X, then Y). What people paste is read as what it shows: LaTeX (``\\mathbf{A}[I_{X}, J]``,
-``\\{U_X\\}``, ``\\cdot``, ``\\rightarrow``), Unicode letters of formulas and subscripts (``Iₓ``), ``·`` and ``→``.
+(``I_XY`` is split over X, then Y). What people paste is read as what it shows: LaTeX (``\mathbf{A}[I_{X}, J]``,
+``\{U_X\}``, ``\cdot``, ``\rightarrow``), Unicode letters of formulas and subscripts (``Iₓ``), ``·`` and ``→``.
 Sources: How To Scale Your Model, part 3, "A unified notation for sharding"; jax.sharding.PartitionSpec.
 """
 
@@ -31,7 +31,10 @@ _STYLED = re.compile(
     r"\\(?:math(?:bf|it|rm|sf|cal|bb)|text(?:bf|it|rm)?|boldsymbol|bm|operatorname)\s*\{\s*([^{}\s]+)\s*\}"
 )
 # What stands for nothing: blanks (those without width too), LaTeX spacing, sizes of brackets, dollars.
-_NOTHING = re.compile(r"(?:[\s\u200b-\u200f\u2060\ufeff$~]|\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])|\\[,;:! ]|\\q?quad)+")
+_NOTHING = re.compile(
+    r"(?:[\s\u200b-\u200f\u2060\ufeff$~]|\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])|\\[,;:! ]|\\q?quad)+"
+)
+_QUOTED = re.compile(r"(['\"‘’“”])([^'\"‘’“”]*)['\"‘’“”]")
 _MARKS = {"{": r"\\?\{", "}": r"\\?\}", "_": r"\\?_"}
 _LONGEST = 2000
 HINT = "write it like A[I_X, J_{YZ}]{U_W}"
@@ -252,7 +255,7 @@ class Reader:
     def quoted(self) -> str | None:
         """``'X'``: one axis by its whole name."""
         self.skip()
-        found = re.compile(r"(['\"‘’“”])([^'\"‘’“”]*)['\"‘’“”]").match(self.text, self.at)
+        found = _QUOTED.match(self.text, self.at)
         if found is None:
             return None
         self.at = found.end()

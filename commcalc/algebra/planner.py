@@ -4,8 +4,6 @@ A product can be formed where each axis has one place: on one dimension, the sam
 the pending sum of one operand. Such an *arrangement* says how both operands must lie and how the local product comes
 out: an axis on a contracted dimension leaves it a pending sum. A plan is an arrangement for every product of the chain
 with the cheapest path to it for each operand, and from it to what is wanted (`search`).
-
-An arrangement of k axes on d dimensions has sum over j of C(k, j) j! C(d-1+j, j) forms; `MOST_FORMS` bounds them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,9 +11,7 @@ from math import prod
 from typing import NamedTuple
 
 from commcalc.algebra.search import Prices, Table, backward, forward, key_of
-from commcalc.algebra.states import CostOf, Graph, Move, State, arrangements
-
-MOST_FORMS = 20_000
+from commcalc.algebra.states import CostOf, Graph, Move, State, arrangements, graph_of
 
 
 class Factor(NamedTuple):
@@ -30,8 +26,8 @@ class Factor(NamedTuple):
 class Product(NamedTuple):
     """One product of the chain: the dimensions of its left operand and of its result, and the right operand.
 
-    ``name`` is that of the result; ``whole``: a non-linear function follows, so no sum may be pending when the result is
-    used; ``kept`` is how the result must lie in between.
+    ``name`` is that of the result; ``whole``: a non-linear function follows, so no sum may be pending when the result
+    is used; ``kept`` is how the result must lie in between.
     """
 
     left: tuple[str, ...]
@@ -135,7 +131,8 @@ class Planner:
                 self.ways.append(forward(self.tensors[joint + 1][2], starts, self.prices))
 
     def _graph(self, dims: Sequence[str], pendable: Sequence[str]) -> Graph:
-        return Graph(tuple(self.chain.sizes[dim] for dim in dims), self.chain.axes, pendable)
+        sizes = tuple(self.chain.sizes[dim] for dim in dims)
+        return graph_of(sizes, tuple(self.chain.axes.items()), tuple(pendable))
 
     def _links(self, at: int, compute: ComputeCost, allowed: Allowed) -> list[Link]:
         """Every arrangement of product number ``at`` that its right operand can be brought to."""
@@ -241,9 +238,7 @@ class Planner:
         return [*events, *self._at(tensor, link), *later], final
 
 
-def _best(
-    entries: Iterable[tuple[State, int | None, Link]],
-) -> tuple[dict[State, int], dict[State, Link]]:
+def _best(entries: Iterable[tuple[State, int | None, Link]]) -> tuple[dict[State, int], dict[State, Link]]:
     """For each state the least key and the link it belongs to; entries without a key are left out."""
     keys: dict[State, int] = {}
     links: dict[State, Link] = {}

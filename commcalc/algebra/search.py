@@ -89,11 +89,7 @@ def forward(graph: Graph, starts: Mapping[State, int], prices: Prices) -> Table:
 
 def backward(graph: Graph, ends: Mapping[State, int], prices: Prices) -> Table:
     """The cheapest key from every node to the nearest of ``ends``; its edges lead onwards."""
-    into: dict[State, list[tuple[State, Move]]] = {}
-    for state in graph.states():
-        for move in graph.moves(state):
-            into.setdefault(move.target, []).append((state, move))
-    return _settle(ends, lambda state: into.get(state, []), prices)
+    return _settle(ends, graph.into, prices)
 
 
 def _settle(
@@ -103,7 +99,9 @@ def _settle(
     edges: dict[State, Move] = {}
     best = dict(starts)
     first = sorted((key, state) for state, key in starts.items())
-    waiting: list[tuple[int, int, State, Move | None]] = [(key, at, state, None) for at, (key, state) in enumerate(first)]
+    waiting: list[tuple[int, int, State, Move | None]] = [
+        (key, at, state, None) for at, (key, state) in enumerate(first)
+    ]
     count = len(waiting)
     while waiting:
         key, _, state, edge = heappop(waiting)

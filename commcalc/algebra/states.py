@@ -1,4 +1,4 @@
-"""One tensor on a mesh as a graph: its shardings are the nodes, the collectives that lead from one to another the edges.
+"""One tensor on a mesh as a graph: its shardings are the nodes, the collectives between them the edges.
 
     slice        A[I]            -> A[I_X]          free, on any dimension
     all_gather   A[I_{XYZ}]      -> A[I_X]          the last axes of one dimension
@@ -14,6 +14,7 @@ Source of the moves: How To Scale Your Model, part 3; Shardy's explicit collecti
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import combinations, permutations
 from math import prod
 from typing import NamedTuple
@@ -59,7 +60,10 @@ def state_of(sharding: Sharding) -> State:
 
 
 def arrangements(
-    axes: Iterable[str], slots: int, ways: Callable[[int, tuple[str, ...]], bool], bags: Collection[Collection[str]] = ()
+    axes: Iterable[str],
+    slots: int,
+    ways: Callable[[int, tuple[str, ...]], bool],
+    bags: Collection[Collection[str]] = (),
 ) -> list[tuple[Split, tuple[tuple[str, ...], ...]]]:
     """Every way to put some of ``axes``, in order, on ``slots`` dimensions, or into one of the unordered ``bags``.
 
@@ -94,6 +98,7 @@ class Graph:
         self._states: list[State] = []
         self._alike: dict[tuple[int, ...], list[State]] = {}
         self._moves: dict[State, list[Move]] = {}
+        self._into: dict[State, list[tuple[State, Move]]] = {}
 
     def states(self) -> list[State]:
         """Every node."""
@@ -125,6 +130,15 @@ class Graph:
         if state not in self._moves:
             self._moves[state] = list(self._out(state))
         return self._moves[state]
+
+    def into(self, state: State) -> list[tuple[State, Move]]:
+        """Every edge into ``state``, with the node it comes from."""
+        if not self._into:
+            for other in self.states():
+                self._into.setdefault(other, [])
+                for move in self.moves(other):
+                    self._into.setdefault(move.target, []).append((other, move))
+        return self._into[state]
 
     def _out(self, state: State) -> Iterator[Move]:
         split, pending = state
@@ -180,6 +194,12 @@ class Graph:
 
     def _shape(self, state: State) -> tuple[int, ...]:
         return (*[self.ways(axes) for axes in state.split], self.ways(state.pending))
+
+
+@lru_cache(maxsize=256)
+def graph_of(sizes: tuple[int, ...], axes: tuple[tuple[str, int], ...], pendable: tuple[str, ...] = ()) -> Graph:
+    """The graph of a tensor; the same object for the same question, since its edges are worked out once."""
+    return Graph(sizes, dict(axes), pendable)
 
 
 class _Order(NamedTuple):

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     import typer
 
 # Subcommand: the module behind it, and in that the function, or the group of its own subcommands.
-COMMANDS = {"ledger": "ledger", "degrees": "degrees", "presets": "presets", "completions": "completions"}
+COMMANDS = {
+    "ledger": "ledger",
+    "matmul": "matmul",
+    "reshard": "reshard",
+    "shard": "shard",
+    "degrees": "degrees",
+    "presets": "presets",
+    "completions": "completions",
+}
 INTERRUPTED = 130
 HELP = """How many bytes a sharding moves, over which links, and how long.
 
@@ -22,6 +30,7 @@ HELP = """How many bytes a sharding moves, over which links, and how long.
 Examples:
   commcalc ledger
   commcalc ledger --model llama-3-70b --hardware h100 --tp 8 --json
+  commcalc matmul "A[I, J_X] @ B[J, K]" --mesh X=4 --dim I=1K,J=4K,K=8K
   commcalc degrees --model llama-2-13b
   commcalc presets list
 """
