@@ -29,7 +29,7 @@ _commcalc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     if (( COMP_CWORD == 1 )); then
-        _commcalc_words ledger degrees completions presets --help --version
+        _commcalc_words ledger matmul reshard shard degrees completions presets --help --version
         return
     fi
     case $command in
@@ -118,6 +118,100 @@ _commcalc() {
         "ledger":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "matmul":--mesh)
+            :
+            return ;;
+        "matmul":--dim)
+            :
+            return ;;
+        "matmul":--dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4
+            return ;;
+        "matmul":--minimize)
+            _commcalc_words time bytes
+            return ;;
+        "matmul":--overlap)
+            _commcalc_words none full collective-matmul
+            return ;;
+        "matmul":--hardware)
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910c b200-sxm b300-sxm gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s rtx-4090 trn3 v100-32g-dgx2
+            _commcalc_own hardware
+            _commcalc_files
+            return ;;
+        "matmul":--bandwidth)
+            :
+            return ;;
+        "matmul":--latency)
+            :
+            return ;;
+        "matmul":--algorithm)
+            _commcalc_words auto ring in-network hierarchical
+            return ;;
+        "matmul":--convention)
+            _commcalc_words exact textbook
+            return ;;
+        "matmul":--notation)
+            _commcalc_words book spec
+            return ;;
+        "matmul":--set)
+            :
+            return ;;
+        "matmul":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
+        "reshard":--mesh)
+            :
+            return ;;
+        "reshard":--dim)
+            :
+            return ;;
+        "reshard":--dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4
+            return ;;
+        "reshard":--minimize)
+            _commcalc_words time bytes
+            return ;;
+        "reshard":--hardware)
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910c b200-sxm b300-sxm gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s rtx-4090 trn3 v100-32g-dgx2
+            _commcalc_own hardware
+            _commcalc_files
+            return ;;
+        "reshard":--bandwidth)
+            :
+            return ;;
+        "reshard":--latency)
+            :
+            return ;;
+        "reshard":--algorithm)
+            _commcalc_words auto ring in-network hierarchical
+            return ;;
+        "reshard":--convention)
+            _commcalc_words exact textbook
+            return ;;
+        "reshard":--notation)
+            _commcalc_words book spec
+            return ;;
+        "reshard":--set)
+            :
+            return ;;
+        "reshard":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
+        "shard":--mesh)
+            :
+            return ;;
+        "shard":--dim)
+            :
+            return ;;
+        "shard":--dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4
+            return ;;
+        "shard":--set)
+            :
+            return ;;
+        "shard":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
         "degrees":--model)
             _commcalc_words bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b
             _commcalc_own models
@@ -195,6 +289,24 @@ _commcalc() {
                 _commcalc_words example-h8192 gpt3-175b-a100 llama-3-70b-h100
                 _commcalc_own jobs
                 _commcalc_files
+            fi ;;
+        "matmul")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --overlap --no-extra-flops --no-communication --grad --all --hardware --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --no-color --help -h
+            else
+                :
+            fi ;;
+        "reshard")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --hardware --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --no-color --help -h
+            else
+                :
+            fi ;;
+        "shard")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --mesh --dim --dtype --pad --explain --set --format --json --no-color --help -h
+            else
+                :
             fi ;;
         "degrees")
             if [[ $cur == -* ]]; then

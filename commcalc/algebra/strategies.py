@@ -7,7 +7,7 @@ reduced; and on one axis all others too, such as the AllToAll that comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -62,12 +62,19 @@ def strategies(
     chain = problem.chain()
     wanted = problem.state(problem.expression.output) if problem.expression.output is not None else None
     most = _limits(chain, wanted) if not extra_flops else None
-    planner = Planner(chain, cost, compute, lambda at, flops: most is None or flops <= most[at])
-    plans = planner.plans(wanted, None if everything else MOST_LOOKED_AT)
-    if wanted is None:
-        plans = _also(plans, [plan for state in _natural(planner, plans) for plan in planner.plans(state, MOST_TOLD)])
-        plans = [plan for plan in plans if _ends_naturally(plan)]
-    plans = _also(plans, _in_two(planner, plans))
+
+    def plan(over: Mapping[str, int]) -> tuple[Planner, list[Plan]]:
+        planner = Planner(chain._replace(axes=over), cost, compute, lambda at, flops: most is None or flops <= most[at])
+        plans = planner.plans(wanted, None if everything else MOST_LOOKED_AT)
+        if wanted is None:
+            ends = [plan for state in _natural(planner, plans) for plan in planner.plans(state, MOST_TOLD)]
+            plans = [plan for plan in _also(plans, ends) if _ends_naturally(plan)]
+        return planner, _also(plans, _in_two(planner, plans))
+
+    planner, plans = plan(chain.axes)
+    used = _used(problem)
+    if len(used) < len(chain.axes):  # an axis that splits nothing can make a plan cheaper, and hide the plain one
+        plans = _also(plans, plan({axis: size for axis, size in chain.axes.items() if axis in used})[1])
     measured = [(plan, _flops(plan), _peak(chain, plan)) for plan in plans]
     chosen = measured
     if not everything:
@@ -78,6 +85,12 @@ def strategies(
     named = [Named(name, *entry) for name, entry in zip(_names(chain, [e[0] for e in chosen]), chosen, strict=True)]
     named.sort(key=lambda one: (one.plan.key, one.name))
     return Found(tuple(named), len(measured) - len(named), _cases(planner, named), planner)
+
+
+def _used(problem: Problem) -> set[str]:
+    """The axes that the expression names."""
+    states = [problem.state(operand) for operand in problem.expression.tensors]
+    return {axis for state in states for axes in (*state.split, state.pending) for axis in axes}
 
 
 def _limits(chain: Chain, wanted: State | None) -> list[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from commcalc.accounting.products import Objective, Overlap
 from commcalc.catalog import presets
 from commcalc.catalog.describe import KINDS
 from commcalc.catalog.sections import SECTIONS
@@ -18,6 +19,7 @@ from commcalc.cli import application
 from commcalc.cli.completions import FILES, ROOT, Shell
 from commcalc.cli.options import PATHS
 from commcalc.cli.output import Format
+from commcalc.cli.sharded import NOTATIONS
 
 
 class Words(NamedTuple):
@@ -65,6 +67,7 @@ _ARGUMENTS = {
     "paths": Words(files=True),
     "config": Words(files=True),
     "pattern": Words(kinds=KINDS),
+    "expression": Words(),
 }
 _VALUES = {
     "model": Words(kinds=("model",), files=True),
@@ -73,6 +76,9 @@ _VALUES = {
     "kind": Words(known=KINDS),
     "source": Words(known=("packaged", "user")),
     "output": Words(files=True),
+    "minimize": Words(known=tuple(Objective)),
+    "overlap": Words(known=tuple(Overlap)),
+    "notation": Words(known=NOTATIONS),
 }
 
 

@@ -16,10 +16,10 @@ from commcalc.report.sharded import told_of
 
 EXAMPLES = """\b
 Examples:
-  commcalc reshard "A[I_X, J] -> A[I, J_X]" --mesh X=4 --dim I=1024 --dim J=4096
-  commcalc reshard "C[I, K]{U_X} -> C[I_X, K]" --mesh X=8 --dim I=8K --dim K=8K
-  commcalc reshard "P('X', 'Y') -> P('Y', 'X')" --mesh X=4,Y=2 --dim I=96,J=160
-  commcalc reshard "A[I_X] -> A[I]" --mesh X=8 --dim I=8K --hardware h100 --json
+  commcalc reshard "A[I_X, J] -> A[I, J_X]" --mesh X=4 --dim I=1K --dim J=4K
+  commcalc reshard "C[I, K]{U_X} -> C[I_X, K]" --mesh X=8 --dim I=8K,K=8K
+  commcalc reshard "P('X', 'Y') -> P('Y', 'X')" --mesh X=4,Y=2 --dim I=8,J=8
+  commcalc reshard "A[I_X] -> A[I]" --mesh X=8 --dim I=8K --hardware h100
 """
 
 

@@ -55,6 +55,7 @@ Notation = Annotated[
         "--notation", metavar="HOW", help="Print A[I_X, J] (book) or P('X', None) (spec).", show_default=False
     ),
 ]
+NOTATIONS = ("book", "spec")
 _NAMED = re.compile(r"\s*([^\W\d][\w']*)\s*[=:]\s*(\S+)\s*$")
 
 
@@ -158,7 +159,7 @@ def one_of(option: str, given: str | None, known: Sequence[str]) -> str | None:
 
 def style_from(params: Mapping[str, Any]) -> Style:
     """How tensors are written."""
-    written = one_of("--notation", params.get("notation"), ("book", "spec"))
+    written = one_of("--notation", params.get("notation"), NOTATIONS)
     return Style(specs=written == "spec", explain=bool(params.get("explain")))
 
 
