@@ -210,7 +210,7 @@ def _rank(one: Strategy, pricing: Pricing) -> tuple[float, int, str]:
 def _not_without(problem: Problem, found: Found, billed: Sequence[Strategy]) -> ShardingError:
     expression = problem.expression
     bad = [case for cases in found.cases for case in cases if case.case != 1]
-    why = "; ".join(f"axis {case.axis} {case.why}" for case in bad) or "the output is wanted in another sharding"
+    why = "; ".join(f"axis {case.axis}: {case.why}" for case in bad) or "the output is wanted in another sharding"
     ways = [f"{one.name} ({one.wire_bytes:,} B)" for one in billed[:3]]
     last = expression.output or (expression.products[-1].right if expression.products else expression.first)
     return ShardingError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from commcalc.accounting.products import Answer, Objective, Overlap, Pricing, Strategy
+from commcalc.accounting.products import Answer, Objective, Overlap, Pricing, Strategy, blockwise
+from commcalc.algebra.collective import Kind
 from commcalc.algebra.planner import Multiply
 from commcalc.algebra.problem import Problem
 
@@ -32,13 +33,20 @@ class Balance(NamedTuple):
 Cost = Callable[[int], float]
 
 
+def _tie(one: Strategy) -> tuple[int, int, str]:
+    """What decides between equals: steps, then how many are AllGathers or ReduceScatters, then the name."""
+    scatters = sum(step.step.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) for step in one.steps)
+    return len(one.steps), scatters, one.name
+
+
 def flips(answer: Answer) -> list[Flip]:
     """Every size of every dimension at which the best of the listed strategies changes."""
     if len(answer.strategies) < 2:
         return []
     found = []
+    ranked = sorted(answer.strategies, key=_tie)
     for dim in answer.problem.sizes:
-        costs = [(one.name, _objective(one, answer, dim)) for one in answer.strategies]
+        costs = [(one.name, _objective(one, answer, dim)) for one in ranked]
         found += _changes(dim, costs, answer.problem.mesh.devices)
     return found
 
@@ -103,11 +111,37 @@ def _objective(one: Strategy, answer: Answer, dim: str) -> Cost:
         return comm
     if pricing.overlap is Overlap.NONE:
         return lambda size: comm(size) + compute(size)
-    return lambda size: max(comm(size), compute(size))
+    if pricing.overlap is Overlap.FULL:
+        return lambda size: max(comm(size), compute(size))
+    return _by_blocks(one, problem, pricing, dim)
+
+
+def _by_blocks(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> Cost:
+    peak = pricing.peak or float("inf")
+    chain, values, given = problem.chain(), problem.values(), problem.sizes[dim]
+
+    def seconds(size: int) -> float:
+        at = values | {dim: size}
+        steps = [
+            step._replace(priced=pricing.fabric.priced(step.step.kind, step.step.axes, int(step.payload.value(at))))
+            for step in one.steps
+        ]
+        events = tuple(
+            event._replace(flops=event.flops * size // given)
+            if isinstance(event, Multiply) and dim in chain.dims(event.at)
+            else event
+            for event in one.plan.events
+        )
+        return blockwise(one.plan._replace(events=events), steps, peak)
+
+    return seconds
 
 
 def _changes(dim: str, costs: Sequence[tuple[str, Cost]], unit: int) -> list[Flip]:
-    """Walk through doublings of ``unit``; between two with different winners find where each takes over."""
+    """Walk through doublings of ``unit``; between two with different winners find where each takes over.
+
+    Of equals the first in ``costs`` wins.
+    """
 
     def winner(times: int) -> int:
         return min(range(len(costs)), key=lambda at: (costs[at][1](times * unit), at))

@@ -30,6 +30,7 @@ class Gradient(NamedTuple):
 def gradient(chain: Chain, plan: Plan, cost: CostOf) -> Gradient:
     """The backward pass of ``plan``, given the gradient of its result as that lies."""
     prices = Prices(chain.bits, cost)
+
     def bring(name: str, dims: Sequence[str], now: State, wanted: State) -> list[Moved]:
         dims = tuple(dims)
         graph = graph_of(tuple(chain.sizes[dim] for dim in dims), tuple(chain.axes.items()), tuple(chain.axes))

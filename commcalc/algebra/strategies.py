@@ -210,6 +210,7 @@ def _peak(chain: Chain, plan: Plan) -> int:
     Inputs stay as they are stored. While a move runs, a tensor is there before and after it; a slice is a view, and an
     AllReduce runs in place. A form that nothing uses any more is gone.
     """
+
     def held(dims: Sequence[str], state: State) -> int:
         sizes = tuple(chain.sizes[dim] for dim in dims)
         return graph_of(sizes, tuple(chain.axes.items())).elements(state)

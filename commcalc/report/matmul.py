@@ -193,7 +193,7 @@ def matmul_text(answer: Answer, told: Told) -> str:
     products = answer.found.planner.chain.products
     for at, found in enumerate(answer.found.cases):
         of = f" of product {at + 1}" if len(products) > 1 else ""
-        lines += [f"case {case.case}{of}: axis {case.axis} {case.why}" for case in found]
+        lines += [f"case {case.case}{of}: axis {case.axis}: {case.why}" for case in found]
         if not found:
             lines.append(f"case 1{of}: no operand is split")
     lines.append(f"best: {answer.best.name}: {why(answer)}")

@@ -23,7 +23,7 @@ def route_record(route: Route, found: Resharding, style: Style) -> dict[str, obj
         "wire_bytes": route.wire_bytes,
         "comm_s": route.comm_s if found.pricing.fabric.network is not None else None,
     }
-    return record if route is found.best else record | {"lost_because": found.lost(route)}
+    return record | {"lost_because": None if route is found.best else found.lost(route)}
 
 
 def reshard_document(found: Resharding, dtype: Dtype, assumptions: Sequence[str], style: Style) -> dict[str, object]:
@@ -34,7 +34,7 @@ def reshard_document(found: Resharding, dtype: Dtype, assumptions: Sequence[str]
         "version": __version__,
         **question(found.problem, dtype),
         "minimize": found.pricing.objective,
-        **{key: value for key, value in best.items() if key != "name"},
+        **{key: value for key, value in best.items() if key not in ("name", "lost_because")},
         "alternatives": [route_record(route, found, style) for route in found.alternatives],
         "assumptions": list(assumptions),
     }

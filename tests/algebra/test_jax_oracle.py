@@ -140,9 +140,7 @@ PROGRAMS: dict[str, Makers] = {
     },
     "sm_case3_ar": {"C": [partial(all_reduce, axes=("X",))]},
     "sm_case3_rs_k": {"C": [partial(reduce_scatter, dim="K", axes=("X",))]},
-    "sm_case3_rs_ag": {
-        "C": [partial(reduce_scatter, dim="K", axes=("X",)), partial(all_gather, dim="K", axes=("X",))]
-    },
+    "sm_case3_rs_ag": {"C": [partial(reduce_scatter, dim="K", axes=("X",)), partial(all_gather, dim="K", axes=("X",))]},
     "sm_case3_ar_xy": {"C": [partial(all_reduce, axes=("X", "Y"))]},
     "sm_case3_ar_x_then_y": {"C": [partial(all_reduce, axes=("X",)), partial(all_reduce, axes=("Y",))]},
     "sm_case4_ag_a": {"A": [partial(all_gather, dim="I", axes=("X",))]},
@@ -158,7 +156,9 @@ AS_PERMUTES = "sm_collective_matmul"
 
 def _issued(case: dict[str, Any]) -> list[tuple[str, int, int, int, tuple[str, ...]]]:
     return sorted(
-        (kind, n, into, out, tuple(axes)) for kind, n, into, out, count, axes in case["collectives"] for _ in range(count)
+        (kind, n, into, out, tuple(axes))
+        for kind, n, into, out, count, axes in case["collectives"]
+        for _ in range(count)
     )
 
 
