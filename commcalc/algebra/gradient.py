@@ -6,7 +6,7 @@
 It is brought to where its tensor lay before the product by the cheapest way, which is the transpose of the way in: an
 AllGather comes back as a ReduceScatter where the gradient is a pending sum, a ReduceScatter as an AllGather, an
 AllReduce as nothing, a slice as an AllGather. Gathered operands are kept for the backward pass, not gathered again.
-Sources: DESIGN of derivation rules as in `derive`; jax.vjp of shard_map programs (tests/data).
+Sources: the rule is that of `derive`; jax.vjp of shard_map programs (tests/data/jax_cases.json).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from commcalc.units import Dtype
 
 EXAMPLES = """\b
 Examples:
-  commcalc matmul "A[I,J_X] @ B[J,K] -> C[I,K]" --mesh X=4 --dim I=1K,J=4K,K=8K
+  commcalc matmul "A[I,J_X] @ B[J,K] -> C[I,K]" --mesh X=4 --dim I=8,J=8,K=8
   commcalc matmul "A[I_X, J] @ B[J, K_X]" --mesh X=4 --dim I=64,J=64,K=64
   commcalc matmul "A[I_X,J] @ B[J,K]" --mesh X=8 --dim I=8K,J=8K,K=8K --grad
   commcalc matmul "f(A[B,D]@V[D,F_X])@W[F_X,D]" --mesh X=8 --dim B=8,D=8,F=8

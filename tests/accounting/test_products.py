@@ -85,7 +85,7 @@ def test_peak_bytes_of_case_2() -> None:
 
 
 def test_case_3_ends_in_either_sum() -> None:
-    """Source: the four cases of the scaling book: AllReduce costs twice an AllGather, a ReduceScatter as much as one."""
+    """Gather: A/4 and B as stored, the gathered A and C beside them. Reduce: B is a view, C is summed in place."""
     whole = ask("A[I, J_X] @ B[J_X, K] -> C[I, K]", {"X": 4}, SIZES)
     kept = ask("A[I, J_X] @ B[J_X, K] -> C[I, K_X]", {"X": 4}, SIZES)
     c = 64 * 128 * 2
@@ -124,7 +124,7 @@ def test_case_1_needs_none() -> None:
     assert [(case.axis, case.case) for case in found.found.cases[0]] == [("X", 1), ("Y", 1)]
 
 
-def test_the_seeds_einsum_hides_a_gather() -> None:
+def test_the_einsum_of_the_jax_example_hides_a_gather() -> None:
     """einsum('BD,DF->BF') of P('X','Y') and P(None,'Y') into P('X','Y'): Y splits the contracted D of A alone.
 
     Source: How To Scale Your Model, part 3, the JAX example of the notation; local shapes [2, 1024] and [2048, 4096].
@@ -138,7 +138,7 @@ def test_the_seeds_einsum_hides_a_gather() -> None:
 
 
 def test_tensor_parallel_ffn_needs_one_sum_and_with_split_rows_a_gather_and_a_scatter() -> None:
-    """Seed 1: the FFN with F split over the mesh needs one AllGather and one ReduceScatter where D is kept split."""
+    """F split over the mesh needs one AllGather and one ReduceScatter where D is kept split, else one AllReduce."""
     sizes = {"B": 512, "D": 1024, "F": 4096}
     summed = ask("relu(In[B, D] @ Win[D, F_X]) @ Wout[F_X, D] -> Out[B, D]", {"X": 4}, sizes)
     assert kinds(summed.best) == ["all_reduce"]
@@ -192,10 +192,11 @@ def test_a_scatter_is_overlapped_too() -> None:
 
 
 def test_small_batches_sum_and_large_ones_gather() -> None:
-    """Seed 1's advice: with B weights wide and few rows, multiply what lies there and AllReduce; with many, gather.
+    """The scaling book's advice: with few rows, multiply what lies there and AllReduce; with many, gather.
 
     Time of gathering the weights W[D, F] over X = 4: D*F*2*3/4/link, whatever the rows. Time of the sum:
-    2*3/4*R*F*2/link and a quarter of the FLOPs. They are equal where D*F*1.5 + 2*R*D*F*link/peak = 3*R*F + 2*R*D*F/4*link/peak, that is
+    2*3/4*R*F*2/link and a quarter of the FLOPs. They are equal where
+    D*F*1.5 + 2*R*D*F*link/peak = 3*R*F + 2*R*D*F/4*link/peak, that is
     R = 1.5*D / (3 - 1.5*D*link/peak).
     """
     sizes = {"R": 64, "D": 2048, "F": 8192}
@@ -254,7 +255,7 @@ def test_a_sum_that_may_stay_scattered() -> None:
 
 
 def test_primitives_are_ranked_by_cost() -> None:
-    """Seed 1: AllToAll before ReduceScatter and AllGather before AllReduce. C is 16 KiB over 4 devices."""
+    """AllToAll before ReduceScatter and AllGather before AllReduce. C is 16 KiB over 4 devices."""
     found = ask("A[I, J_X] @ B[J_X, K] -> C[I, K]", {"X": 4}, SIZES)
     c = 64 * 128 * 2
     assert [(one.kind.value, one.wire_bytes) for one in primitives(found)] == [

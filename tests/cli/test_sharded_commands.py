@@ -37,7 +37,7 @@ def test_a_published_sharding() -> None:
     ("spec", "dims", "local"),
     [("P('X', 'Y')", "I=8,J=2048", [2, 1024]), ("P(None, 'Y')", "I=2048,J=8192", [2048, 4096])],
 )
-def test_the_seeds_jax_example(spec: str, dims: str, local: list[int]) -> None:
+def test_the_jax_example_of_the_book(spec: str, dims: str, local: list[int]) -> None:
     """Source: How To Scale Your Model, part 3, the code aside: bf16[8, 2048] and bf16[2048, 8192] on a 4x2 mesh."""
     found = run_commcalc("shard", spec, "--mesh", "X=4,Y=2", "--dim", dims, "--json").json
     assert (found["local_shape"], found["partition_spec"]) == (local, spec)
