@@ -179,19 +179,21 @@ class Planner:
         """
         graph = self.tensors[-1][2]
         ends = [target] if target is not None else [state for state in graph.states() if not state.pending]
-        on = [backward(graph, dict.fromkeys(ends, 0), self.prices)]
-        goes: list[dict[State, Link]] = []
-        for joint in reversed(range(len(self.joints))):
-            links = self.joints[joint]
-            starts, chosen = _best((link.left, self._key(on[0], link.out, link), link) for link in links)
-            goes.insert(0, chosen)
-            on.insert(0, backward(self.tensors[joint][2], starts, self.prices))
+        last = len(self.joints)
+        on = {last: backward(graph, dict.fromkeys(ends, 0), self.prices)}
+        goes: dict[int, dict[State, Link]] = {}
+        for joint in reversed(range(1, last)):  # before the first joint all is known from the start
+            after = on[joint + 1]
+            starts, goes[joint] = _best(
+                (link.left, self._key(after, link.out, link), link) for link in self.joints[joint]
+            )
+            on[joint] = backward(self.tensors[joint][2], starts, self.prices)
         through = []
         for joint, links in enumerate(self.joints):
             for link in links:
-                before, after = self.ways[joint].keys.get(link.left), on[joint + 1].keys.get(link.out)
-                if link.right is not None and before is not None and after is not None:
-                    through.append((before + link.key + after, joint, link))
+                so_far, rest = self.ways[joint].keys.get(link.left), on[joint + 1].keys.get(link.out)
+                if link.right is not None and so_far is not None and rest is not None:
+                    through.append((so_far + link.key + rest, joint, link))
         through.sort(key=lambda entry: entry[0])
         found: dict[tuple[Moved | Multiply, ...], Plan] = {}
         for key, joint, link in through[:most]:
@@ -225,7 +227,7 @@ class Planner:
         return [*earlier, *self._moved(tensor, moves)]
 
     def _after(
-        self, tensor: int, state: State, on: Sequence[Table], goes: Sequence[Mapping[State, Link]]
+        self, tensor: int, state: State, on: Mapping[int, Table], goes: Mapping[int, Mapping[State, Link]]
     ) -> tuple[list[Moved | Multiply], State]:
         """All that follows from ``state`` of tensor number ``tensor``, and how the result lies."""
         moves = on[tensor].way_on(state)

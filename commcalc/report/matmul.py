@@ -9,6 +9,7 @@ from commcalc import __version__
 from commcalc.accounting.advice import Advice, Primitive
 from commcalc.accounting.products import Answer, Bill, Cut, Objective, Overlap, Strategy
 from commcalc.accounting.turning_points import Balance, Flip
+from commcalc.algebra.collective import Kind
 from commcalc.report.sharded import (
     Style,
     explain_bill,
@@ -55,6 +56,15 @@ def strategy_record(one: Strategy, answer: Answer, style: Style) -> dict[str, ob
         "peak_bytes": one.peak_bytes,
     }
     return record | ({"explain": [_flops_text(one, answer)]} if style.explain else {})
+
+
+# What each collective comes back as; an AllReduce as nothing.
+_BACK = {
+    Kind.ALL_GATHER: Kind.REDUCE_SCATTER,
+    Kind.REDUCE_SCATTER: Kind.ALL_GATHER,
+    Kind.ALL_TO_ALL: Kind.ALL_TO_ALL,
+    Kind.PERMUTE: Kind.PERMUTE,
+}
 
 
 class Told(NamedTuple):
@@ -106,7 +116,10 @@ def matmul_document(answer: Answer, told: Told, style: Style) -> dict[str, objec
             }
             for one in told.primitives
         ],
-        "backward": [step_record(bill, problem, style) for bill in told.backward_steps],
+        "backward": [
+            step_record(bill, problem, style) | {"transpose_of": transpose_of(bill, best)}
+            for bill in told.backward_steps
+        ],
         "assumptions": list(told.assumptions),
     }
     if told.backward is not None:
@@ -117,6 +130,23 @@ def matmul_document(answer: Answer, told: Told, style: Style) -> dict[str, objec
             "flops": told.backward_flops,
         }
     return document
+
+
+def transpose_of(back: Bill, best: Strategy) -> str | None:
+    """What of the forward pass this step of the backward pass carries back; None for one of its own."""
+    name = back.tensor.removeprefix("d")
+    for stage in best.stages:
+        if isinstance(stage, Bill):
+            axes, kind = set(stage.step.axes), _BACK.get(stage.step.kind)
+            what: str = stage.step.kind
+        elif isinstance(stage, Cut):
+            axes, kind = set(stage.after.varying) - set(stage.before.varying), Kind.ALL_GATHER
+            what = Kind.SLICE
+        else:
+            continue
+        if stage.tensor == name and kind is back.step.kind and axes == set(back.step.axes):
+            return f"{what} of {name}"
+    return None
 
 
 def why(answer: Answer) -> str:
@@ -202,6 +232,10 @@ def matmul_text(answer: Answer, told: Told) -> str:
     lines += [one.message for one in told.advice]
     if answer.untold:
         lines.append(f"{answer.untold} more strategies are beaten in bytes, FLOPs and memory; --all lists them")
+    for bill in told.backward_steps:
+        back = transpose_of(bill, answer.best)
+        if back is not None:
+            lines.append(f"backward: the {bill.step.kind} of {bill.tensor} is the transpose of the {back}")
     lines += told_of(answer.problem)
     return "\n".join(lines) + "\n"
 

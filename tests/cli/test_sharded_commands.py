@@ -100,8 +100,19 @@ def test_a_chain_is_one_question() -> None:
     found = run_commcalc("matmul", text, "--mesh", "X=8", "--dim", "B=4K,D=8K,F=28K", "--grad", "--json").json
     assert [step["collective"] for step in found["strategies"][0]["steps"]] == ["all_reduce"]
     assert [(step["collective"], step["tensor"]) for step in found["backward"]] == [("all_reduce", "dIn")]
+    assert found["backward"][0]["transpose_of"] is None  # of an AllReduce there is none: this is the sum of two paths
     assert found["gradient"]["wire_bytes"] == 4096 * 8192 * 2 * 2 * 7 // 8
     assert found["gradient"]["flops"] == 2 * found["strategies"][0]["flops"]
+
+
+def test_a_gather_and_a_scatter_are_each_others_way_back() -> None:
+    """Weights gathered forward, their gradient scattered backward. Source: jax-381 of tests/data/jax_cases.json."""
+    text = "A[I_X, J] @ B[J_X, K_Y] -> C[I_X, K_Y]"
+    asked = ("--mesh", "X=4,Y=2", "--dim", "I=960,J=160,K=224", "--dtype", "f32", "--grad", "--json")
+    found = run_commcalc("matmul", text, *asked).json
+    assert [(step["collective"], step["tensor"]) for step in found["strategies"][0]["steps"]] == [("all_gather", "B")]
+    back = {step["tensor"]: (step["collective"], step["axes"], step["transpose_of"]) for step in found["backward"]}
+    assert back == {"dB": ("reduce_scatter", ["X"], "all_gather of B"), "dA": ("all_reduce", ["Y"], None)}
 
 
 def test_specs_come_out_as_they_went_in() -> None:
