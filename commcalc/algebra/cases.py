@@ -42,8 +42,10 @@ def _case(axis: str, mine: str | None, yours: str | None, product: Product) -> A
     if mine is not None and yours is not None:
         if mine != yours:
             summed = [dim for dim in (mine, yours) if dim in product.left and dim in product.right.dims]
-            why = f"splits {mine} on the left and {yours} of {right}: only the diagonal blocks could be multiplied"
-            return AxisCase(axis, 2 if summed else 4, why)
+            why = f"splits {mine} on the left and {yours} of {right}: "
+            if summed:
+                return AxisCase(axis, 2, f"{why}{summed[0]} is summed over, and split on one side only")
+            return AxisCase(axis, 4, f"{why}only the diagonal blocks could be multiplied")
         if mine == "the pending sum":
             return AxisCase(axis, 4, "both sides are pending sums over it, and a product of sums is no sum of products")
         if mine in product.out:
