@@ -29,7 +29,7 @@ _commcalc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     if (( COMP_CWORD == 1 )); then
-        _commcalc_words ledger collective busbw degrees completions presets --help --version
+        _commcalc_words ledger matmul reshard shard collective busbw degrees completions presets --help --version
         return
     fi
     case $command in
@@ -116,6 +116,100 @@ _commcalc() {
             :
             return ;;
         "ledger":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
+        "matmul":--mesh)
+            :
+            return ;;
+        "matmul":--dim)
+            :
+            return ;;
+        "matmul":--dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4
+            return ;;
+        "matmul":--minimize)
+            _commcalc_words time bytes
+            return ;;
+        "matmul":--overlap)
+            _commcalc_words none full collective-matmul
+            return ;;
+        "matmul":--hardware)
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_own hardware
+            _commcalc_files
+            return ;;
+        "matmul":--bandwidth)
+            :
+            return ;;
+        "matmul":--latency)
+            :
+            return ;;
+        "matmul":--algorithm)
+            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical
+            return ;;
+        "matmul":--convention)
+            _commcalc_words exact textbook
+            return ;;
+        "matmul":--notation)
+            _commcalc_words book spec
+            return ;;
+        "matmul":--set)
+            :
+            return ;;
+        "matmul":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
+        "reshard":--mesh)
+            :
+            return ;;
+        "reshard":--dim)
+            :
+            return ;;
+        "reshard":--dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4
+            return ;;
+        "reshard":--minimize)
+            _commcalc_words time bytes
+            return ;;
+        "reshard":--hardware)
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_own hardware
+            _commcalc_files
+            return ;;
+        "reshard":--bandwidth)
+            :
+            return ;;
+        "reshard":--latency)
+            :
+            return ;;
+        "reshard":--algorithm)
+            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical
+            return ;;
+        "reshard":--convention)
+            _commcalc_words exact textbook
+            return ;;
+        "reshard":--notation)
+            _commcalc_words book spec
+            return ;;
+        "reshard":--set)
+            :
+            return ;;
+        "reshard":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
+        "shard":--mesh)
+            :
+            return ;;
+        "shard":--dim)
+            :
+            return ;;
+        "shard":--dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4
+            return ;;
+        "shard":--set)
+            :
+            return ;;
+        "shard":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
         "collective":--bytes)
@@ -268,6 +362,24 @@ _commcalc() {
                 _commcalc_words example-h8192 gpt3-175b-a100 llama-3-70b-h100
                 _commcalc_own jobs
                 _commcalc_files
+            fi ;;
+        "matmul")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --overlap --no-extra-flops --no-communication --grad --all --hardware --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --no-color --help -h
+            else
+                :
+            fi ;;
+        "reshard")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --hardware --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --no-color --help -h
+            else
+                :
+            fi ;;
+        "shard")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --mesh --dim --dtype --pad --explain --set --format --json --no-color --help -h
+            else
+                :
             fi ;;
         "collective")
             if [[ $cur == -* ]]; then

@@ -97,8 +97,8 @@ def test_every_command_and_option_is_there() -> None:
             assert option.help
     paths = [" ".join(command.path) for command in commands()]
     assert sorted(paths) == [
-        "busbw", "collective", "completions", "degrees", "ledger", "presets", "presets import", "presets list",
-        "presets show", "presets validate",
+        "busbw", "collective", "completions", "degrees", "ledger", "matmul", "presets", "presets import",
+        "presets list", "presets show", "presets validate", "reshard", "shard",
     ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from commcalc.accounting.pricing import Entry, PricedLedger
 from commcalc.accounting.rows import Row
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.network.cost import Algorithm, Cost
+from commcalc.network.hierarchy import Priced
 from commcalc.network.link import Level
 from commcalc.transformer.spec import KEY_OF_DIM, Phase
 from commcalc.units import format_bytes, format_rate, format_seconds
@@ -18,8 +19,8 @@ def explain_row(entry: Entry, priced: PricedLedger) -> list[str]:
     payload = row.payload_bytes
     lines = [
         f"payload = {row.payload.text()} = {row.payload.with_values(ledger.sizes)} = {format_bytes(payload)} B",
-        _wire(row, ledger.convention),
-        *_time(entry),
+        explain_wire(row.kind, row.group_size, payload, row.wire_bytes, ledger.convention),
+        *explain_time(entry.priced, row.group_size, payload, _bound(entry)),
     ]
     lines.append(_calls(row, ledger))
     if row.note:
@@ -45,34 +46,29 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")
 
 
-def _wire(row: Row, convention: Convention) -> str:
+def explain_wire(kind: Kind, n: int, payload_bytes: int, wire_bytes: int, convention: Convention) -> str:
     """``wire = 2(n-1)/n * payload = 2*7/8 * 134,217,728 = 234,881,024 B``."""
-    n, passes = row.group_size, 2 if row.kind is Kind.ALL_REDUCE else 1
-    shown, payload = "2" if passes == 2 else "", format_bytes(row.payload_bytes)
-    if row.kind in (Kind.SEND_RECV, Kind.PERMUTE, Kind.BROADCAST) or convention is Convention.TEXTBOOK:
+    passes = 2 if kind is Kind.ALL_REDUCE else 1
+    shown, payload = "2" if passes == 2 else "", format_bytes(payload_bytes)
+    if kind in (Kind.SEND_RECV, Kind.PERMUTE, Kind.BROADCAST) or convention is Convention.TEXTBOOK:
         times = f"{shown} * " if shown else ""
-        return f"wire = {times}payload = {times}{payload} = {format_bytes(row.wire_bytes)} B"
+        return f"wire = {times}payload = {times}{payload} = {format_bytes(wire_bytes)} B"
     values = f"{shown}*{n - 1}/{n}" if shown else f"{n - 1}/{n}"
-    return f"wire = {shown}(n-1)/n * payload = {values} * {payload} = {_whole(passes * (n - 1) * row.payload_bytes, n)}"
+    return f"wire = {shown}(n-1)/n * payload = {values} * {payload} = {_whole(passes * (n - 1) * payload_bytes, n)}"
 
 
-def _time(entry: Entry) -> list[str]:
-    if entry.priced is None:
+def explain_time(found: Priced | None, n: int, payload_bytes: int, tail: str) -> list[str]:
+    """Lines that derive the time of one call, phase by phase; ``tail`` says what bounds it."""
+    if found is None:
         return []
-    found, row = entry.priced, entry.row
     total = format_seconds(found.cost.time_s)
-    equal = entry.crossover_payload_bytes
-    tail = f"; {entry.bound} bound" + (
-        f", latency and bandwidth equal at a payload of {format_bytes(equal)} B" if equal else ""
-    )
     if not found.phases:
         lines = [f"time = {parts_of(found.cost)} = {total} ({found.cost.algorithm} on {found.level}{tail})"]
         if found.cost.algorithm is Algorithm.IN_NETWORK:
-            n, payload = row.group_size, row.payload_bytes
-            egress = _whole(payload * (n + 1), n)
-            line = f"egress = (1 + 1/n) * payload = {n + 1}/{n} * {format_bytes(payload)} = {egress}"
-            if found.cost.egress_bytes == payload:  # a tree of switches keeps the sum; the textbook limit
-                line = f"egress = 1 * payload = 1 * {format_bytes(payload)} = {format_bytes(payload)} B"
+            egress = _whole(payload_bytes * (n + 1), n)
+            line = f"egress = (1 + 1/n) * payload = {n + 1}/{n} * {format_bytes(payload_bytes)} = {egress}"
+            if found.cost.egress_bytes == payload_bytes:  # a tree of switches keeps the sum; the textbook limit
+                line = f"egress = 1 * payload = 1 * {format_bytes(payload_bytes)} = {format_bytes(payload_bytes)} B"
             lines.insert(0, line)
         return lines
     lines = [f"time = the phases one after another = {total} (hierarchical{tail})"]
@@ -82,6 +78,13 @@ def _time(entry: Entry) -> list[str]:
             f"{parts_of(phase.cost)} = {format_seconds(phase.cost.time_s)} ({phase.cost.algorithm})"
         )
     return lines
+
+
+def _bound(entry: Entry) -> str:
+    equal = entry.crossover_payload_bytes
+    return f"; {entry.bound} bound" + (
+        f", latency and bandwidth equal at a payload of {format_bytes(equal)} B" if equal else ""
+    )
 
 
 def _whole(over: int, under: int) -> str:

@@ -65,13 +65,15 @@ class Mesh:
         return Mesh(tuple(axes), (*self.parts, (axis, tuple(parts))))
 
     def label(self, axes: Sequence[str]) -> tuple[str, ...]:
-        """``axes`` with complete divided axes under their own name: ``(tp_kv, tp_rep)`` is ``(tp,)``."""
+        """``axes`` with complete divided axes under their own name: ``(tp_kv, tp_rep)`` is ``(tp,)``.
+
+        The parts must stand together and in their order: a dimension split over ``(tp_rep, tp_kv)`` is another split.
+        """
         shown = list(axes)
         for whole, parts in self.parts:
-            if all(part in shown for part in parts):
-                at = min(shown.index(part) for part in parts)
-                shown = [name for name in shown if name not in parts]
-                shown.insert(at, whole)
+            for at in range(len(shown) - len(parts) + 1):
+                if tuple(shown[at : at + len(parts)]) == parts:
+                    shown[at : at + len(parts)] = [whole]
         return tuple(shown)
 
     def owner(self, axis: str) -> str:

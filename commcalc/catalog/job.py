@@ -61,15 +61,47 @@ class Job(NamedTuple):
     warnings: tuple[tuple[str, str], ...]
 
 
+class Links(NamedTuple):
+    """The machine alone, for questions about no model; ``sources`` names the origin of every value by its path."""
+
+    hardware: Hardware | None
+    algorithm: Algorithm
+    convention: Convention
+    sources: Mapping[str, str]
+    assumptions: tuple[str, ...]
+
+
+def resolve_links(request: Request) -> Links:
+    """The machine that the request names or describes; all that is wrong is raised together."""
+    root = Section("the command line")
+    if request.hardware is not None:
+        root.entries["hardware"] = Leaf(request.hardware, request.hardware, f"--hardware {request.hardware}")
+        root.keys["hardware"] = "--hardware"
+    problems: list[CommcalcError] = []
+    broken = _filled(root, request, ("hardware",), problems)
+    resolver = _Resolver(root, request, problems, broken)
+    hardware = resolver.hardware()
+    links = resolver.links(hardware)
+    raise_all(problems)
+    said = [] if hardware is None else resolver.about(hardware)
+    return Links(hardware, links["algorithm"], links["convention"], resolver.sources, tuple(said))
+
+
 def resolve_job(request: Request) -> Job:
     """Everything the request says, read and checked; all that is wrong is raised together."""
     root = _base(request)
     problems: list[CommcalcError] = []
-    broken: list[str] = []
     for key in root.entries:
         if key not in SECTIONS:
             problems.append(UnknownName("key in the job", key, SECTIONS, where=root.keys[key]))
-    for kind in ("model", "hardware"):
+    broken = _filled(root, request, ("model", "hardware"), problems)
+    return _Resolver(root, request, problems, broken).job()
+
+
+def _filled(root: Section, request: Request, kinds: Sequence[str], problems: list[CommcalcError]) -> list[str]:
+    """Put presets and single values into the tree; the kinds that could not be read."""
+    broken: list[str] = []
+    for kind in kinds:
         try:
             _expand(root, kind)
         except CommcalcError as problem:
@@ -83,7 +115,7 @@ def resolve_job(request: Request) -> Job:
             assign(root, assignment)
         except CommcalcError as problem:
             problems.append(problem)
-    return _Resolver(root, request, problems, broken).job()
+    return broken
 
 
 def _base(request: Request) -> Section:
@@ -153,16 +185,12 @@ class _Resolver:
         hardware = self.hardware()
         parallel = self.values("parallelism", PARALLELISM)
         work = self.values("workload", WORKLOAD)
-        links = self.values("links", LINKS)
+        links = self.links(hardware)
         layout, sp = self.layout(parallel)
         self.habits(parallel, work["phase"])
         if parallel["zero"] > 3:
             where = f"{self.sources['parallelism.zero']} parallelism.zero"
             self.problems.append(SpecError(f"zero {parallel['zero']} is none of 0, 1, 2, 3", where=where))
-        if links["algorithm"] is not Algorithm.AUTO and hardware is None and not self.broken:
-            where = f"{self.sources['links.algorithm']} links.algorithm"
-            hint = "add --hardware or --bandwidth"
-            self.problems.append(UsageError("an algorithm but nothing to run it on", where=where, hint=hint))
         raise_all(self.problems)
         if work["recompute"] is not Recompute.NONE and not work["phase"].training:
             self.warnings.append(
@@ -238,6 +266,15 @@ class _Resolver:
                 )
         return hardware
 
+    def links(self, hardware: Hardware | None) -> dict[str, Any]:
+        """Algorithm and convention; an algorithm needs a machine."""
+        links = self.values("links", LINKS)
+        if links["algorithm"] is not Algorithm.AUTO and hardware is None and not self.broken:
+            where = f"{self.sources['links.algorithm']} links.algorithm"
+            hint = "add --hardware or --bandwidth"
+            self.problems.append(UsageError("an algorithm but nothing to run it on", where=where, hint=hint))
+        return links
+
     def assumptions(
         self, framework: Framework | None, model: Model, hardware: Hardware | None, phase: Phase, length: int
     ) -> list[str]:
@@ -249,8 +286,11 @@ class _Resolver:
             said.append(f"the model does not say, so taken as in Llama: {values}")
         if self.sources.get("workload.sequence_length") == "default" and phase is not Phase.DECODE:
             said.append(f"no sequence length is given, so {length} tokens")
-        if hardware is not None and hardware.notes:
-            said.append(f"{hardware.name}: {hardware.notes}")
+        return said if hardware is None else [*said, *self.about(hardware)]
+
+    def about(self, hardware: Hardware) -> list[str]:
+        """What is to be said of the machine: its notes, and which of its links were replaced."""
+        said = [f"{hardware.name}: {hardware.notes}"] if hardware.notes else []
         for key in ("bandwidth", "latency"):
             for path, where in self.sources.items():
                 if path.endswith(f".{key}") and where.startswith(f"--{key} "):

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # Subcommand: the module behind it, and in that the function, or the group of its own subcommands.
 COMMANDS = {
     "ledger": "ledger",
+    "matmul": "matmul",
+    "reshard": "reshard",
+    "shard": "shard",
     "collective": "collective",
     "busbw": "busbw",
     "degrees": "degrees",
@@ -29,6 +32,7 @@ HELP = """How many bytes a sharding moves, over which links, and how long.
 Examples:
   commcalc ledger
   commcalc ledger --model llama-3-70b --hardware h100 --tp 8 --json
+  commcalc matmul "A[I, J_X] @ B[J, K]" --mesh X=4 --dim I=1K,J=4K,K=8K
   commcalc collective all_reduce --bytes 1GiB --group-size 8 --hardware h100
   commcalc busbw all_reduce --group-size 8 --busbw 370GB/s --link 450GB/s
   commcalc degrees --model llama-2-13b

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from commcalc.accounting.products import Objective, Overlap
 from commcalc.algebra.collective import Kind
 from commcalc.catalog import presets
 from commcalc.catalog.describe import KINDS
@@ -19,6 +20,7 @@ from commcalc.cli import application
 from commcalc.cli.completions import FILES, ROOT, Shell
 from commcalc.cli.options import PATHS
 from commcalc.cli.output import Format
+from commcalc.cli.sharded import NOTATIONS
 from commcalc.network.busbw import KINDS as COLLECTIVES
 
 
@@ -67,6 +69,7 @@ _ARGUMENTS = {
     "paths": Words(files=True),
     "config": Words(files=True),
     "pattern": Words(kinds=KINDS),
+    "expression": Words(),
     "primitive": Words(known=COLLECTIVES),
     "primitive_": Words(known=tuple(kind.value for kind in Kind if kind is not Kind.SLICE)),
 }
@@ -77,6 +80,9 @@ _VALUES = {
     "kind": Words(known=KINDS),
     "source": Words(known=("packaged", "user")),
     "output": Words(files=True),
+    "minimize": Words(known=tuple(Objective)),
+    "overlap": Words(known=tuple(Overlap)),
+    "notation": Words(known=NOTATIONS),
 }
 
 

@@ -130,7 +130,7 @@ def request_from(params: Mapping[str, Any]) -> Request:
     job = params.get("job")
     return Request(
         job=None if job == "-" else job,
-        job_text=_stdin() if job == "-" else None,
+        job_text=read_stdin("job") if job == "-" else None,
         model=params.get("model"),
         hardware=params.get("hardware"),
         assignments=assignments,
@@ -139,7 +139,8 @@ def request_from(params: Mapping[str, Any]) -> Request:
     )
 
 
-def _stdin() -> str:
+def read_stdin(what: str) -> str:
+    """Standard input as text; ``what`` is read from it."""
     from commcalc.document import MAX_BYTES, decode
 
     if sys.stdin is None or sys.stdin.closed:
@@ -147,7 +148,7 @@ def _stdin() -> str:
     if sys.stdin.isatty():
         from commcalc.cli.output import say
 
-        say("reading the job from the terminal; end it with Ctrl-D")
+        say(f"reading the {what} from the terminal; end it with Ctrl-D")
     try:
         data = sys.stdin.buffer.read(MAX_BYTES + 1)
     except OSError as problem:

@@ -11,14 +11,22 @@ import pytest
 import yaml
 
 from commcalc.accounting.pricing import PricedLedger
+from commcalc.accounting.products import Answer, Objective, Pricing
+from commcalc.accounting.products import answer as answer_products
 from commcalc.accounting.tensors import TensorLine, tensor_lines
+from commcalc.accounting.turning_points import balances
+from commcalc.algebra.collective import Convention
 from commcalc.algebra.contraction import case as product_case
 from commcalc.algebra.derive import Placed
+from commcalc.algebra.expression import parse_expression
 from commcalc.algebra.mesh import Mesh
-from commcalc.algebra.notation import parse_tensor
+from commcalc.algebra.notation import format_tensor, parse_tensor
+from commcalc.algebra.problem import bind
 from commcalc.algebra.program import Rule
 from commcalc.algebra.sharding import Sharding, bytes_per_device, local_shape, replicas, shards
 from commcalc.errors import IllegalDegree, ShardingError
+from commcalc.network.fabric import Fabric
+from commcalc.network.link import Level, Network
 from commcalc.transformer.work import VocabPadding, padded_vocab
 from conftest import DATA, ask, counts, fields, rows
 
@@ -87,6 +95,23 @@ def tensor(priced: PricedLedger, name: str, direction: str = "forward") -> Tenso
     """The tensor ``name`` as it lies last in a direction (``weight``: as it is stored)."""
     lines = tensor_lines(priced.ledger)
     return [line for line in lines if line.direction == direction and line.tensor.startswith(f"{name}[")][-1]
+
+
+def products(
+    text: str,
+    mesh: Mapping[str, int],
+    sizes: Mapping[str, int],
+    network: Network | None = None,
+    peak: float | None = None,
+    convention: Convention = Convention.EXACT,
+    *,
+    communication: bool = True,
+) -> Answer:
+    """Every strategy of an expression in bf16."""
+    problem = bind(parse_expression(text, mesh), Mesh.of(mesh), sizes, 16)
+    objective = Objective.BYTES if network is None else Objective.TIME
+    pricing = Pricing(Fabric(problem.mesh, network, convention=convention), peak, objective)
+    return answer_products(problem, pricing, communication=communication)
 
 
 @golden("SHP-01")
@@ -389,6 +414,61 @@ def test_a_kv_cache_split_by_sequences_and_heads(case: Case) -> None:
     sizes = {"C": 2} | {name: given[name] for name in "BSKH"}
     mesh = Mesh.of({"Y": given["Y"], "Z": given["Z"]})
     agree(case, {"per_chip": bytes_per_device(cache, sizes, mesh, 8 * given["dtype"])})
+
+
+@golden("MM-02")
+def test_the_four_products_without_communication(case: Case) -> None:
+    given, mesh, sizes = case.given, {"X": 2, "Y": 2}, dict.fromkeys("IJK", 8)
+    got = {}
+    for at in range(1, 5):
+        found = products(f"A[{given[f'a{at}']}] @ B[{given[f'b{at}']}]", mesh, sizes, communication=False)
+        outputs = [format_tensor("", one.output) for one in found.strategies]
+        assert case.want[f"out{at}"] in outputs
+        plain = [one for one in found.strategies if one.name == "multiply"]
+        got[f"out{at}"] = format_tensor("", plain[0].output)
+    agree(case, got)
+
+
+def ring(bandwidth: float) -> Network:
+    return Network((Level(name="link", bandwidth=bandwidth),))
+
+
+@golden("MM-08")
+def test_which_size_tells_when_gathered_weights_bind(case: Case) -> None:
+    """The baseline gathers the weights; what its compute outgrows its communication by is B alone."""
+    given = case.given
+    found = products(
+        "X[B, D] @ W[D_X, F] -> Z[B, F]", {"X": 4}, {name: given[name] for name in "BDF"},
+        ring(given["W"]), given["C"], Convention.TEXTBOOK,
+    )  # fmt: skip
+    (gather,) = [one for one in found.strategies if one.name == "gather-then-multiply"]
+    alone = found._replace(strategies=(gather,))
+    (balance,) = balances(alone)
+    assert balance.at == pytest.approx(given["C"] / given["W"], rel=1e-9)
+    agree(case, {"variable": balance.dim})
+
+
+@golden("MM-09")
+def test_gather_first_or_scatter_after(case: Case) -> None:
+    given = case.given
+    sizes = {name: given[name] for name in "NMK"}
+    found = products("A[N, M_X] @ B[M, K] -> O[N, K_X]", {"X": 4}, sizes)
+    sent = {one.name: one.wire_bytes for one in found.strategies}
+    agree(
+        case,
+        {"ratio": sent["gather-then-slice-onto-K-then-multiply"] / sent["slice-then-multiply-then-reduce-scatter"]},
+    )
+
+
+@golden("MM-10")
+def test_a_product_cut_in_two_along_its_sum(case: Case) -> None:
+    given = case.given
+    found = products(
+        "A[B, D_X] @ W[D_X, F] -> O[B, F]", {"X": 2}, {"B": 64, "D": 1024, "F": 64}, ring(given["W"]), given["C"]
+    )
+    (summed,) = [one for one in found.strategies if one.name == "multiply-then-all-reduce"]
+    at = {balance.dim: balance.at for balance in balances(found._replace(strategies=(summed,)))}
+    agree(case, {"intensity": given["C"] / given["W"], "D_min": at["D"]})
 
 
 def test_every_case_has_a_test() -> None:

@@ -12,7 +12,14 @@ import pytest
 import yaml
 
 from commcalc.accounting.pricing import PricedLedger
+from commcalc.accounting.products import Objective, Pricing
+from commcalc.accounting.resharding import reshardings
 from commcalc.accounting.tensors import TensorLine, tensor_lines
+from commcalc.algebra.collective import Kind
+from commcalc.algebra.expression import parse_expression
+from commcalc.algebra.mesh import Mesh
+from commcalc.algebra.problem import bind
+from commcalc.network.fabric import Fabric
 from commcalc.units import format_binary
 from conftest import DATA, Ran, ask, fields, rows, run_commcalc
 
@@ -710,6 +717,22 @@ def test_json_output_is_one_document(entry: Entry) -> None:
     assert {"rows", "totals", "warnings"} <= document.keys()
     assert document["warnings"]
     agree(entry, exit=ran.status)
+
+
+@report("UR-112")
+def test_a_direct_exchange_against_replicating_and_cutting(entry: Entry) -> None:
+    """16x16x16 fp32 over 8 devices from one dimension to another."""
+    problem = bind(
+        parse_expression("A[I_X, J, K] -> A[I, J_X, K]", "X"),
+        Mesh.of({"X": entry.given["n"]}),
+        dict.fromkeys("IJK", 16),
+        32,
+    )
+    found = reshardings(problem, Pricing(Fabric(problem.mesh), None, Objective.BYTES))
+    assert entry.given["bytes"] == 16**3 * 4
+    (whole,) = [route for route in found.alternatives if [step.step.kind for step in route.steps] == [Kind.ALL_GATHER]]
+    direct = found.best.wire_bytes
+    agree(entry, replicate_bytes=whole.wire_bytes, all_to_all_bytes=direct, ratio=whole.wire_bytes / direct)
 
 
 def test_every_entry_has_a_test() -> None:

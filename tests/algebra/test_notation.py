@@ -52,7 +52,7 @@ def test_marks_what_is_wrong(text: str) -> None:
 
 
 def test_ten_thousand_characters_are_refused() -> None:
-    with pytest.raises(NotationError, match="a tensor of 10003 characters"):
+    with pytest.raises(NotationError, match="an expression of 10003 characters"):
         parse_tensor("A[" + "I" * 10_000 + "]", "X")
 
 

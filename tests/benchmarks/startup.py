@@ -3,7 +3,7 @@
     python tests/benchmarks/startup.py [--rounds 31]
 
 commcalc must be installed in that interpreter. Prints medians of user plus system time, and their ratio to the bare
-program. Budgets: ``ledger --json`` on the default job 2.0, ``--version`` 1.3.
+program. Budgets: ``ledger --json`` on the default job 2.0, ``--version`` 1.3, ``matmul`` on a 3-axis mesh 3.0.
 """
 
 from __future__ import annotations
@@ -54,6 +54,16 @@ def main() -> None:
             "commcalc ledger --json": [commcalc, "ledger", "--json"],
             "commcalc degrees --json": [commcalc, "degrees", "--model", "llama-3-70b", "--json"],
             "commcalc ledger (table)": [commcalc, "ledger"],
+            "commcalc matmul --json": [
+                commcalc,
+                "matmul",
+                "A[I_X, J_Y] @ B[J_Y, K_Z] -> C[I_X, K]",
+                "--mesh",
+                "X=4,Y=2,Z=2",
+                "--dim",
+                "I=1K,J=1K,K=1K",
+                "--json",
+            ],
         }
         for command in programs.values():  # warm the caches
             cpu_seconds(command)

@@ -7,6 +7,15 @@ import pytest
 from conftest import DATA, run_commcalc
 
 OUTPUTS = {
+    "matmul-case-2-explain.txt": "matmul A[I,J_X]@B[J,K]->C[I,K] --mesh X=4 --dim I=1K,J=4K,K=8K --explain --grad",
+    "matmul-mixture.json": "matmul A[I_X,J_Y]@B[J_Y,K_X]->C[I_X,K_Y] --mesh X=4,Y=2 --dim I=96,J=160,K=224 --json",
+    "matmul-ffn-h100.txt": (
+        "matmul relu(In[B_X,D]@Win[D,F_Y])@Wout[F_Y,D]->Out[B_X,D] --mesh X=2,Y=4 --dim B=8K,D=8K,F=28K "
+        "--hardware h100 --overlap collective-matmul --grad"
+    ),
+    "reshard-sub-axes.txt": "reshard A[I_XY,J]->A[I_Y,J_X] --mesh X=4,Y=2 --dim I=96,J=160 --dtype f32 --sub-axes",
+    "reshard-h100.csv": "reshard C[I,K]{U_X}->C[I_X,K] --mesh X=8 --dim I=8K,K=8K --hardware h100 --format csv",
+    "shard-explain.md": "shard A[I_XY,J]{U_Z} --mesh X=2,Y=8,Z=2 --dim I=128,J=2K --format markdown",
     "ledger-default.json": "ledger --json",
     "ledger-gpt3-sp-explain.txt": "ledger gpt3-175b-a100 --sp --explain",
     "ledger-llama-tensors.txt": "ledger --tensors --phase decode",

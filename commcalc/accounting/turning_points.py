@@ -1,0 +1,178 @@
+"""Where a choice turns: the size at which another strategy is best, or compute takes as long as communication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from commcalc.accounting.products import Answer, Objective, Overlap, Pricing, Strategy, blockwise
+from commcalc.algebra.collective import Kind
+from commcalc.algebra.planner import Multiply
+from commcalc.algebra.problem import Problem
+
+# Sizes looked at: doublings of the smallest that every strategy divides, up to this.
+LARGEST = 2**40
+
+
+class Flip(NamedTuple):
+    """With ``dim`` below ``at`` the strategy ``below`` is best, from there on ``above`` is; all else as given."""
+
+    dim: str
+    at: int
+    below: str
+    above: str
+
+
+class Balance(NamedTuple):
+    """With ``dim`` at ``at`` the best strategy computes as long as it communicates, and longer above."""
+
+    dim: str
+    at: float
+
+
+Cost = Callable[[int], float]
+
+
+def _tie(one: Strategy) -> tuple[int, int, str]:
+    """What decides between equals: steps, then how many are AllGathers or ReduceScatters, then the name."""
+    scatters = sum(step.step.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) for step in one.steps)
+    return len(one.steps), scatters, one.name
+
+
+def flips(answer: Answer) -> list[Flip]:
+    """Every size of every dimension at which the best of the listed strategies changes."""
+    if len(answer.strategies) < 2:
+        return []
+    found = []
+    ranked = sorted(answer.strategies, key=_tie)
+    for dim in answer.problem.sizes:
+        costs = [(one.name, _objective(one, answer, dim)) for one in ranked]
+        found += _changes(dim, costs, answer.problem.mesh.devices)
+    return found
+
+
+def balances(answer: Answer) -> list[Balance]:
+    """For each dimension the size above which the best strategy is bound by compute; those without one are left out."""
+    problem, pricing, best = answer.problem, answer.pricing, answer.best
+    if best.times is None or best.times.compute_s is None or not best.steps:
+        return []
+    found = []
+    for dim in problem.sizes:
+        at = _crossing(_comm(best, problem, pricing, dim), _compute(best, problem, pricing, dim), problem.mesh.devices)
+        if at is not None:
+            found.append(Balance(dim, at))
+    return found
+
+
+def _comm(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> Cost:
+    values = problem.values()
+
+    def seconds(size: int) -> float:
+        at = values | {dim: size}
+        return sum(
+            pricing.fabric.seconds(step.step.kind, step.step.axes, int(step.payload.value(at))) for step in one.steps
+        )
+
+    return seconds
+
+
+def _wire(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> Cost:
+    values = problem.values()
+
+    def sent(size: int) -> float:
+        at = values | {dim: size}
+        wire = pricing.fabric.wire_bytes
+        return sum(wire(step.step.kind, step.step.axes, int(step.payload.value(at))) for step in one.steps)
+
+    return sent
+
+
+def _compute(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> Cost:
+    peak = pricing.peak or float("inf")
+    chain = problem.chain()
+    given = problem.sizes[dim]
+    with_dim = sum(
+        event.flops for event in one.plan.events if isinstance(event, Multiply) and dim in chain.dims(event.at)
+    )
+    fixed = one.flops - with_dim
+
+    def seconds(size: int) -> float:
+        return (fixed + with_dim * size / given) / peak
+
+    return seconds
+
+
+def _objective(one: Strategy, answer: Answer, dim: str) -> Cost:
+    problem, pricing = answer.problem, answer.pricing
+    if pricing.objective is Objective.BYTES:
+        return _wire(one, problem, pricing, dim)
+    comm, compute = _comm(one, problem, pricing, dim), _compute(one, problem, pricing, dim)
+    if pricing.peak is None:
+        return comm
+    if pricing.overlap is Overlap.NONE:
+        return lambda size: comm(size) + compute(size)
+    if pricing.overlap is Overlap.FULL:
+        return lambda size: max(comm(size), compute(size))
+    return _by_blocks(one, problem, pricing, dim)
+
+
+def _by_blocks(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> Cost:
+    peak = pricing.peak or float("inf")
+    chain, values, given = problem.chain(), problem.values(), problem.sizes[dim]
+
+    def seconds(size: int) -> float:
+        at = values | {dim: size}
+        steps = [
+            step._replace(priced=pricing.fabric.priced(step.step.kind, step.step.axes, int(step.payload.value(at))))
+            for step in one.steps
+        ]
+        events = tuple(
+            event._replace(flops=event.flops * size // given)
+            if isinstance(event, Multiply) and dim in chain.dims(event.at)
+            else event
+            for event in one.plan.events
+        )
+        return blockwise(one.plan._replace(events=events), steps, peak)
+
+    return seconds
+
+
+def _changes(dim: str, costs: Sequence[tuple[str, Cost]], unit: int) -> list[Flip]:
+    """Walk through doublings of ``unit``; between two with different winners find where each takes over.
+
+    Of equals the first in ``costs`` wins.
+    """
+
+    def winner(times: int) -> int:
+        return min(range(len(costs)), key=lambda at: (costs[at][1](times * unit), at))
+
+    found = []
+    low, best = 1, winner(1)
+    while low * 2 * unit <= LARGEST:
+        high = low * 2
+        while (other := winner(high)) != best:
+            last, first = low, high  # the winner changes between them
+            while first - last > 1:
+                middle = (last + first) // 2
+                last, first = (middle, first) if winner(middle) == best else (last, middle)
+            other = winner(first)
+            found.append(Flip(dim, first * unit, costs[best][0], costs[other][0]))
+            best, low = other, first
+        low = high
+    return found
+
+
+def _crossing(comm: Cost, compute: Cost, unit: int) -> float | None:
+    """Where ``compute`` overtakes ``comm``, which grows more slowly; between two multiples of ``unit`` on a line."""
+    if compute(unit) >= comm(unit):
+        return None
+    low, high = 1, 2
+    while compute(high * unit) < comm(high * unit):
+        low, high = high, high * 2
+        if high * unit > LARGEST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if compute(middle * unit) < comm(middle * unit) else (low, middle)
+    below, above = (comm(at * unit) - compute(at * unit) for at in (low, high))
+    return unit * (low + (high - low) * below / (below - above))

@@ -1,0 +1,72 @@
+"""``commcalc reshard``: the cheapest way from one sharding of a tensor to another."""
+
+from __future__ import annotations
+
+import typer
+
+from commcalc.accounting.products import Pricing
+from commcalc.accounting.resharding import reshardings
+from commcalc.algebra.expression import Expression
+from commcalc.cli import options as o
+from commcalc.cli import sharded as s
+from commcalc.cli.output import say
+from commcalc.errors import UsageError
+from commcalc.report.reshard import reshard_document, reshard_explanation, reshard_tables, route_record
+from commcalc.report.sharded import told_of
+
+EXAMPLES = """\b
+Examples:
+  commcalc reshard "A[I_X, J] -> A[I, J_X]" --mesh X=4 --dim I=1K --dim J=4K
+  commcalc reshard "C[I, K]{U_X} -> C[I_X, K]" --mesh X=8 --dim I=8K,K=8K
+  commcalc reshard "P('X', 'Y') -> P('Y', 'X')" --mesh X=4,Y=2 --dim I=8,J=8
+  commcalc reshard "A[I_X] -> A[I]" --mesh X=8 --dim I=8K --hardware h100
+"""
+
+
+@o.with_examples(EXAMPLES)
+def reshard(
+    ctx: typer.Context,
+    expression: s.ExpressionArgument,
+    mesh: s.MeshOption = None,
+    dim: s.Dims = None,
+    dtype: s.DtypeOption = None,
+    pad: s.Pad = False,
+    sub_axes: s.SubAxes = False,
+    minimize: s.Minimize = None,
+    hardware: o.Hardware = None,
+    bandwidth: o.Bandwidth = None,
+    latency: o.Latency = None,
+    algorithm: o.AlgorithmOption = None,
+    convention: o.ConventionOption = None,
+    explain: s.Explain = False,
+    notation: s.Notation = None,
+    set_: o.Set = None,
+    format_: o.FormatOption = None,
+    json_: o.Json = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """The cheapest collectives from one sharding to another."""
+    style, written = o.format_from(ctx.params), s.style_from(ctx.params)
+    links = s.links_of(ctx.params)
+    problem, kind = s.asked(ctx.params, pad=pad, sub_axes=sub_axes, shape=_two_shardings)
+    pricing = Pricing(*s.priced_by(problem, links, minimize, kind))
+    found = reshardings(problem, pricing)
+    for note in told_of(problem):
+        say(f"note: {note}")
+    s.show(
+        ctx.params,
+        style,
+        lambda: reshard_document(found, kind, links.assumptions, written),
+        lambda: [route_record(route, found, written) for route in (found.best, *found.alternatives)],
+        lambda: reshard_tables(found, written),
+        below=reshard_explanation(found) if explain else "",
+    )
+
+
+def _two_shardings(expression: Expression) -> None:
+    if expression.products or expression.output is None:
+        raise UsageError(
+            "reshard takes one tensor before and after an arrow",
+            where=expression.text[:60],
+            hint='"A[I_X, J] -> A[I, J_X]"; commcalc matmul for a product',
+        )

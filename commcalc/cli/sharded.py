@@ -1,0 +1,203 @@
+"""What ``shard``, ``matmul`` and ``reshard`` share: the expression with its mesh and sizes, the links, the output."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Optional
+
+import typer
+
+from commcalc.accounting.products import Objective
+from commcalc.algebra.expression import Expression, parse_expression
+from commcalc.algebra.mesh import Mesh
+from commcalc.algebra.problem import Problem, bind
+from commcalc.catalog.job import Links, resolve_links
+from commcalc.cli import options as o
+from commcalc.cli.output import Format, colour_of_terminal, width_of_terminal, write
+from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError, raise_all
+from commcalc.network.fabric import Fabric
+from commcalc.report.sharded import Style
+from commcalc.report.table import Table
+from commcalc.units import Dtype, parse_count, parse_dtype, parse_tokens
+
+ExpressionArgument = Annotated[
+    str, typer.Argument(metavar="EXPRESSION", help="Tensors in the notation A[I_X, J], or - for stdin.")
+]
+MeshOption = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--mesh", metavar="AXIS=SIZE,...", help="The mesh, innermost axis last, like X=4,Y=2.", show_default=False
+    ),
+]
+Dims = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--dim", metavar="NAME=SIZE", help="The size of a dimension, like I=8192 or I=8K.", show_default=False
+    ),
+]
+DtypeOption = Annotated[
+    o.Text, typer.Option("--dtype", metavar="DTYPE", help="Element type [bf16].", show_default=False)
+]
+Pad = Annotated[bool, typer.Option("--pad", help="Pad sizes that do not divide, and say so.", show_default=False)]
+SubAxes = Annotated[
+    bool, typer.Option("--sub-axes", help="Let a move use a prime factor of an axis.", show_default=False)
+]
+Minimize = Annotated[
+    o.Text,
+    typer.Option("--minimize", metavar="WHAT", help="time or bytes [time where links are given].", show_default=False),
+]
+Explain = Annotated[bool, typer.Option("--explain", help="Each number with its formula.", show_default=False)]
+Notation = Annotated[
+    o.Text,
+    typer.Option(
+        "--notation", metavar="HOW", help="Print A[I_X, J] (book) or P('X', None) (spec).", show_default=False
+    ),
+]
+NOTATIONS = ("book", "spec")
+_NAMED = re.compile(r"\s*([^\W\d][\w']*)\s*[=:]\s*(\S+)\s*$")
+
+
+class _Asked:
+    """Collects what is wrong in the options, so that all of it is told at once."""
+
+    def __init__(self) -> None:
+        self.problems: list[CommcalcError] = []
+
+    def pairs(self, given: Sequence[str] | None, option: str, read: Callable[[str], int]) -> dict[str, int]:
+        """``X=4,Y=2``, in one option or several."""
+        found: dict[str, int] = {}
+        for text in given or ():
+            for part in text.strip().strip("{}").split(","):
+                where = f"{option} {text[:60]}"
+                match = _NAMED.match(part)
+                if match is None:
+                    self.problems.append(
+                        UsageError(f"{part[:60]!r} is no NAME=SIZE", where=where, hint=f"{option} X=4")
+                    )
+                    continue
+                name, size = match.groups()
+                if name in found:
+                    self.problems.append(UsageError(f"{name} is given twice", where=where))
+                    continue
+                try:
+                    found[name] = read(size)
+                except CommcalcError as problem:
+                    problem.where = where
+                    self.problems.append(problem)
+        return found
+
+
+def asked(
+    params: Mapping[str, Any], *, pad: bool, sub_axes: bool, shape: Callable[[Expression], None]
+) -> tuple[Problem, Dtype]:
+    """The problem of an expression, a mesh and sizes; ``shape`` refuses expressions of another command."""
+    told = _Asked()
+    sizes = told.pairs(params.get("mesh"), "--mesh", parse_count)
+    dims = told.pairs(params.get("dim"), "--dim", parse_tokens)
+    for path, value, origin in _replaced(params):
+        known = sizes if path.startswith("mesh.") else dims
+        known |= told.pairs([f"{path.partition('.')[2]}={value}"], origin, parse_tokens)
+    dtype = Dtype.BF16
+    if params.get("dtype") is not None:
+        try:
+            dtype = parse_dtype(str(params["dtype"]))
+        except CommcalcError as problem:
+            problem.where = f"--dtype {str(params['dtype'])[:60]}"
+            told.problems.append(problem)
+    raise_all(told.problems)
+    text = str(params["expression"])
+    expression = parse_expression(_stdin() if text == "-" else text, sizes)
+    shape(expression)
+    names = list(dict.fromkeys(dim for operand in expression.tensors for dim in operand.sharding.dims))
+    unknown = [name for name in dims if name not in names]
+    raise_all([UnknownName("dimension", name, names, where=f"--dim {name}") for name in unknown])
+    return bind(expression, Mesh.of(sizes), dims, dtype.bits, pad=pad, sub_axes=sub_axes), dtype
+
+
+def _replaced(params: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Those of ``--set`` that are sizes: path, value, origin."""
+    found = []
+    for given in params.get("set_") or ():
+        path, _, value = given.partition("=")
+        if path.strip().startswith(("mesh.", "dims.")):
+            found.append((path.strip(), value.strip(), f"--set {given[:60]}"))
+    return found
+
+
+def links_of(params: Mapping[str, Any]) -> Links:
+    """The machine, if one is given, and the algorithm."""
+    others = [given for given in params.get("set_") or () if not given.strip().startswith(("mesh.", "dims."))]
+    wanted = {key: params.get(key) for key in ("hardware", "bandwidth", "latency", "algorithm", "convention")}
+    request = o.request_from(wanted | {"set_": others})
+    known = ("hardware", "links", "mesh", "dims")
+    foreign = [one for one in request.assignments if one.path.partition(".")[0] not in known[:2]]
+    raise_all([UnknownName("section", one.path.partition(".")[0], known, where=one.origin) for one in foreign])
+    return resolve_links(request)
+
+
+def priced_by(
+    problem: Problem, links: Links, minimize: str | None, dtype: Dtype
+) -> tuple[Fabric, float | None, Objective]:
+    """The prices: on the machine where one is given; and what is to be least."""
+    chosen = one_of("--minimize", minimize, [*Objective])
+    network = links.hardware.network if links.hardware is not None else None
+    if chosen == Objective.TIME and network is None:
+        raise UsageError("no times without links", where="--minimize time", hint="add --hardware or --bandwidth")
+    objective = Objective(chosen or (Objective.TIME if network is not None else Objective.BYTES))
+    peak = links.hardware.flops.get(dtype) if links.hardware is not None else None
+    return Fabric(problem.mesh, network, links.algorithm, links.convention), peak, objective
+
+
+def one_of(option: str, given: str | None, known: Sequence[str]) -> str | None:
+    """A choice by name; `UnknownName` with the nearest."""
+    if given is not None and given not in known:
+        raise UnknownName("choice", given, known, where=f"{option} {given[:60]}")
+    return given
+
+
+def style_from(params: Mapping[str, Any]) -> Style:
+    """How tensors are written."""
+    written = one_of("--notation", params.get("notation"), NOTATIONS)
+    return Style(specs=written == "spec", explain=bool(params.get("explain")))
+
+
+def _stdin() -> str:
+    text = o.read_stdin("expression").strip()
+    if "\n" in text:
+        raise SpecError("more than one line where one expression is expected", where="-")
+    return text
+
+
+def show(
+    params: Mapping[str, Any],
+    style: Format,
+    document: Callable[[], dict[str, object]],
+    records: Callable[[], list[dict[str, object]]],
+    tables: Callable[[], Sequence[Table]],
+    above: str = "",
+    below: str = "",
+) -> None:
+    """The answer in the format asked for."""
+    if style is Format.JSON:
+        from commcalc.report.json import render_json
+
+        write(render_json(document()))
+    elif style is Format.JSONL:
+        from commcalc.report.json import render_jsonl
+
+        write(render_jsonl(records()))
+    else:
+        from commcalc.report import table
+
+        if style is Format.CSV:
+            write(table.render_csv(records()))
+        elif style is Format.MARKDOWN:
+            write(table.render_markdown(list(tables())))
+        else:
+            width = width_of_terminal(os.environ)
+            terminal = table.Terminal(width, colour_of_terminal(os.environ, bool(params.get("no_color"))))
+            head, tail = (table.folded(text, width) for text in (above, below))
+            drawn = table.render(list(tables()), terminal)
+            write("\n".join(part for part in (head, drawn, tail) if part))
