@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from commcalc.catalog.assign import Assignment
 from commcalc.catalog.hardware import Hardware
-from commcalc.catalog.job import Job, Request, resolve_job
+from commcalc.catalog.job import Links, Request, resolve_links
 from commcalc.catalog.levels import shape_of
 from commcalc.errors import SpecError, UsageError, raise_all
 from commcalc.network.link import Network, Topology
 from commcalc.network.torus import slice_problem
 
-# What of a job the price of one collective depends on.
-ASKED = ("hardware", "links", "workload.dtype")
-
 
 class Machine(NamedTuple):
-    """The machine, and the job that its values were resolved in."""
+    """The machine, and the links that its values were resolved in."""
 
     hardware: Hardware
-    job: Job
+    links: Links
 
 
-def machine(
-    hardware: str | None = None,
-    assignments: Sequence[Assignment] = (),
-    bandwidths: Sequence[str] = (),
-    latencies: Sequence[str] = (),
-    shape: str | None = None,
-) -> Machine:
-    """The machine of a preset or file with single values, links and the slice of its torus replaced.
+def machine(request: Request, shape: str | None = None) -> Machine:
+    """The machine of a request, with the slice of its torus replaced by ``shape``.
 
     Raises `UsageError` where nothing names a link, and all that is wrong with the file and the values.
     """
-    foreign = [one for one in assignments if not any(one.path.startswith(start) for start in ASKED)]
+    foreign = [one for one in request.assignments if one.path.partition(".")[0] not in ("hardware", "links")]
     raise_all([UsageError(f"one collective does not depend on {one.path[:60]}", where=one.origin) for one in foreign])
-    if hardware is None and not bandwidths:
+    if request.hardware is None and not request.bandwidths:
         raise UsageError(
             "no links are given", where="the command line", hint="--hardware h100-sxm, or --bandwidth 450GB/s"
         )
-    request = Request(
-        model="{hidden_size: 1}", hardware=hardware, assignments=assignments, bandwidths=bandwidths, latencies=latencies
-    )
-    job = resolve_job(request)
-    found = job.hardware
+    links = resolve_links(request)
+    found = links.hardware
     if found is None:  # nothing but an empty file says so, and its reader has told
-        raise UsageError("no links are given", where=f"--hardware {hardware}")
-    return Machine(found if shape is None else _sliced(found, shape), job)
+        raise UsageError("no links are given", where=f"--hardware {request.hardware}")
+    return Machine(found if shape is None else _sliced(found, shape), links)
 
 
 def _sliced(hardware: Hardware, text: str) -> Hardware:

@@ -131,9 +131,10 @@ def _asked(
 
 def _link_of(hardware: str, n: int) -> float:
     """One-way rate of a device on the outermost level that a group of ``n`` neighbouring devices needs."""
+    from commcalc.catalog.job import Request
     from commcalc.catalog.machine import machine
 
-    found = machine(hardware=hardware).hardware.network
+    found = machine(Request(hardware=hardware)).hardware.network
     from commcalc.network.hierarchy import egress_rate
     from commcalc.network.placement import place
 

@@ -21,7 +21,7 @@ from commcalc.network.placement import Placement, place, place_axes
 from commcalc.network.primitive import Answer, Compared, compare, primitive, what_payload_is
 from commcalc.report import collective as report
 from commcalc.report.table import Table
-from commcalc.units import format_seconds, parse_count, parse_payload
+from commcalc.units import Dtype, format_seconds, parse_count, parse_dtype, parse_payload
 
 EXAMPLES = """\b
 Examples:
@@ -99,24 +99,24 @@ def collective(
     what one device holds for an all_to_all. Without a KIND, --bytes is an array that the whole group shares.
     """
     style = o.format_from(ctx.params)
-    request = o.request_from(ctx.params)
-    found = machine(hardware, request.assignments, request.bandwidths, request.latencies, shape)
+    request = o.request_from({name: value for name, value in ctx.params.items() if name != "dtype"})
+    found = machine(request, shape)
     if in_network:
         found = found._replace(hardware=_reducing(found.hardware))
     question = _question(
         primitive_, payload=bytes_, elements=elements, group_size=group_size, mesh=mesh, axes=axes, dims=dim or (),
-        bits=found.job.work.dtype.bits,
+        dtype=dtype,
     )  # fmt: skip
     placement = question.place(found.hardware.network)
-    job = found.job
+    links = found.links
     if question.kind is None:
         if explain:
             raise UsageError("--explain is for one collective", where="--explain", hint="name a KIND")
-        compared = compare(question.payload_bytes, placement, found.hardware.network, job.algorithm, job.convention)
+        compared = compare(question.payload_bytes, placement, found.hardware.network, links.algorithm, links.convention)
         _print_compared(compared, question, placement, found, style, no_color)
         return
     answer = primitive(
-        question.kind, question.payload_bytes, placement, found.hardware.network, job.algorithm, job.convention
+        question.kind, question.payload_bytes, placement, found.hardware.network, links.algorithm, links.convention
     )
     _print_answer(answer, found, style, explain=explain, no_color=no_color)
 
@@ -141,7 +141,7 @@ def _question(
     mesh: str | None,
     axes: str | None,
     dims: Sequence[str],
-    bits: int,
+    dtype: str | None,
 ) -> Question:
     """What the options ask; all that is wrong with them is raised together."""
     problems: list[CommcalcError] = []
@@ -154,6 +154,8 @@ def _question(
             problems.extend(problem.problems)
             return None
 
+    element = attempt(f"--dtype {(dtype or '')[:60]}", parse_dtype, dtype) if dtype is not None else Dtype.BF16
+    bits = element.bits if element is not None else 0
     tensor = kind is not None and "[" in kind
     sizes = attempt(f"--mesh {(mesh or '')[:60]}", _mesh, mesh) if mesh is not None else None
     names = None if axes is None else tuple(part.strip() for part in axes.split(","))
@@ -233,20 +235,14 @@ def _said(found: Machine, placement: Placement, payload_bytes: int, kind: Kind |
     said = (
         [f"payload: {what_payload_is(kind)}"] if kind else ["the array is what all devices of the group hold together"]
     )
-    if found.hardware.notes:
-        said.append(f"{found.hardware.name}: {found.hardware.notes}")
-    said += [
-        line.replace("hardware.network.", "")
-        for line in found.job.assumptions
-        if line.startswith(tuple(f"{level.name}." for level in network.levels))
-    ]
+    said += found.links.assumptions
     said.append("rates are one direction; all devices of the machine send at once, each group as this one")
     idle = [level.name for level in ridden if level.latency_s == 0]
     if idle and placement.size > 1:
         said.append(f"no latency is given for {', '.join(idle)}: taken as zero")
     if len(placement.parts) > 1:
         said.append("phases of a collective over several levels follow one another; their times add up")
-    if found.job.convention == "textbook":
+    if found.links.convention == "textbook":
         said.append("textbook convention: times drop (n-1)/n and are the larger of latency and bandwidth")
     if placement.size == 1:
         said.append("a group of one device: no communication")
@@ -258,7 +254,7 @@ def _said(found: Machine, placement: Placement, payload_bytes: int, kind: Kind |
             f"the group lies in unequal parts on its domains: one flat ring with {placement.channels} links across"
         )
         warnings.append(("uneven-group", message))
-    sources = {path: where for path, where in found.job.sources.items() if path.startswith("hardware.")}
+    sources = {path: where for path, where in found.links.sources.items() if path.startswith("hardware.")}
     return report.Said(tuple(said), tuple(warnings), sources)
 
 
@@ -288,7 +284,7 @@ def _overlapped(answer: Answer) -> list[str]:
 
 def _passed_over(answer: Answer, found: Machine) -> list[str]:
     """The fastest of the ways that the level does not offer, where it would beat the chosen one."""
-    if found.job.algorithm != "auto" or not answer.others or answer.others[0].time_s >= answer.best.time_s:
+    if found.links.algorithm != "auto" or not answer.others or answer.others[0].time_s >= answer.best.time_s:
         return []
     other = answer.others[0]
     level = found.hardware.network.levels[answer.placement.outermost].name

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commcalc.network.busbw import KINDS, bandwidths, formula, kind_named
-from conftest import run_commcalc
+from conftest import Inside, run_commcalc
 
 GIB = 2**30
 
@@ -158,9 +158,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_questions(name: str) -> None:
+def test_wrong_questions(name: str, inside: Inside) -> None:
     args, text = WRONG[name]
-    ran = run_commcalc("busbw", *args)
+    ran = inside("busbw", *args)
     assert (ran.status, ran.out) == (2, "")
     assert text in ran.err
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conftest import run_commcalc
+from conftest import Inside, run_commcalc
 
 GIB = 2**30
 
@@ -286,9 +286,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_questions(name: str) -> None:
+def test_wrong_questions(name: str, inside: Inside) -> None:
     args, status, text = WRONG[name]
-    ran = run_commcalc("collective", *args)
+    ran = inside("collective", *args)
     assert (ran.status, ran.out) == (status, ""), ran
     assert text in ran.err
 
@@ -340,11 +340,11 @@ LEVELS = {
 
 
 @pytest.mark.parametrize("name", LEVELS)
-def test_wrong_levels(name: str, tmp_path: Path) -> None:
+def test_wrong_levels(name: str, tmp_path: Path, inside: Inside) -> None:
     levels, text = LEVELS[name]
     path = tmp_path / "machine.yaml"
     path.write_text(f"network: [{levels}]\n")
-    ran = run_commcalc("collective", "all_reduce", "--bytes", "1GiB", "--group-size", "4", "--hardware", str(path))
+    ran = inside("collective", "all_reduce", "--bytes", "1GiB", "--group-size", "4", "--hardware", str(path))
     assert (ran.status, text in ran.err) == (2, True), ran.err
     assert f"{path}:1:" in ran.err
 
