@@ -119,3 +119,28 @@ def test_explain_says_how_devices_are_joined() -> None:
     assert "ici: torus 16x16 of 256 devices, 45 GB/s one way per link, ends joined, 1 us a hop" in out
     out = run_commcalc("ledger", "--hardware", "mi250x", "--tp", "8", "--explain").out
     assert "slingshot: switch of any number of devices, 25 GB/s one way per device, of which one has 12.5 GB/s" in out
+
+
+def test_a_reshard_uses_the_axes_of_a_torus_that_are_free() -> None:
+    """How To Scale Your Model, part 3, question 2 (golden TOR-08): slicing over idle axes first, a gather over X alone
+    becomes one over X and Z: 11.65 us for 23.3, and 31.07 us over three axes."""
+    args = ["--mesh", "X=4,Y=4,Z=4", "--dim", "I=1024,J=4096", "--hardware", "tpu-v4", "--convention", "textbook",
+            "--set", "hardware.network.ici.shape=4x4x4", "--json"]  # fmt: skip
+    one = run_commcalc("reshard", "A[I_X, J_Y] -> A[I, J_Y]", *args).json
+    assert one["comm_s"] * 1e6 == pytest.approx(11.650844444444445)
+    assert one["steps"][0]["axes"] == ["X", "Z"]
+    both = run_commcalc("reshard", "A[I_X, J_Y] -> A[I, J]", *args).json
+    last = both["steps"][-1]
+    assert (last["collective"], last["group_size"]) == ("all_gather", 64)
+    assert last["time_s"] * 1e6 == pytest.approx(31.068918518518515)
+
+
+def test_a_product_on_a_full_mesh_has_the_links_of_its_group() -> None:
+    """MI300X: an AllReduce of 64 MiB over 8 takes 2/8 of it over one link of 64 GB/s, over 2 half of it twice."""
+    for n, times in ((8, 2 / 8), (2, 1.0)):
+        found = run_commcalc(
+            "matmul", "A[I, J_X] @ B[J_X, K] -> C[I, K]", "--mesh", f"X={n}", "--dim", "I=4096,J=8192,K=8192",
+            "--hardware", "mi300x", "--json",
+        ).json  # fmt: skip
+        plan = next(one for one in found["strategies"] if one["name"] == "multiply-then-all-reduce")
+        assert plan["comm_s"] == pytest.approx(times * 2**26 / 64e9)
