@@ -79,17 +79,52 @@ def _several(factors: list[tuple[int, int]], network: Network, devices: int) -> 
     """A group over mesh axes with others between them: on each level the product of what each has there."""
     members: dict[int, int] = {}
     for size, stride in factors:
+        if not all(_aligned(size, stride, level.devices) for level in network.levels):
+            return _laid_out(factors, network, devices)
         found = _placed(size, stride, network, devices)
-        if found.uneven:
-            raise UsageError(
-                f"a group of {size} ranks, {stride} apart, cuts domains of the network into unequal parts, and the "
-                "other axes of its group lie elsewhere",
-                hint="mesh axes that divide the domains of each level",
-            )
         for index, inside in found.parts:
             members[index] = members.get(index, 1) * inside
     size = prod(size for size, _ in factors)
     return _on_axes(Placement(size, tuple(sorted(members.items()))), tuple(factors), network)
+
+
+def _aligned(size: int, stride: int, domain: int | None) -> bool:
+    """Whether all groups of ``size`` ranks, ``stride`` apart, lie alike in domains of so many devices."""
+    if domain is None or domain % (size * stride) == 0 or stride % domain == 0:
+        return True
+    return size * stride % domain == 0 and domain % stride == 0
+
+
+def _laid_out(factors: list[tuple[int, int]], network: Network, devices: int) -> Placement:
+    """The same where domains are cut: every group is laid out, and the worst counts, as in `place`."""
+    size = prod(size for size, _ in factors)
+    cut = next((level for level in network.levels if level.axes), None)
+    if cut is not None:
+        raise _off_axes(size, cut)
+    if devices > MOST_LAID_OUT:
+        raise UsageError(f"{devices} devices are too many to lay out groups of {size} ranks over axes that lie apart")
+    members = [0]
+    for extent, stride in factors:
+        members = [start + at * stride for start in members for at in range(extent)]
+    starts = [rank for rank in range(devices) if all(rank // stride % extent == 0 for extent, stride in factors)]
+    parts: list[tuple[int, int]] = []
+    joined = 1
+    for index, level in enumerate(network.levels):
+        counts = [size]
+        if level.devices is not None:
+            spreads = (list(Counter((start + at) // level.devices for at in members).values()) for start in starts)
+            counts = max(spreads, key=lambda found: (len(found), -min(found)))
+        if min(counts) != max(counts):
+            for outer in range(index + 1, len(network.levels)):
+                if (network.levels[outer].devices or devices) >= devices:
+                    return Placement(size, ((outer, size),), uneven=True, channels=min(counts))
+            break
+        if counts[0] > joined:
+            parts.append((index, counts[0] // joined))
+            joined = counts[0]
+        if joined == size:
+            return Placement(size, tuple(parts))
+    raise _outside(devices, 1, network)
 
 
 def _on_axes(found: Placement, factors: tuple[tuple[int, int], ...], network: Network) -> Placement:

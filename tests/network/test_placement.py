@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commcalc.algebra.mesh import Mesh
 from commcalc.errors import IllegalDegree, UsageError
 from commcalc.network.link import Level, Network
-from commcalc.network.placement import place
+from commcalc.network.placement import place, place_axes
 
 TWO = Network((Level(name="nvlink", bandwidth=450e9, devices=8), Level(name="infiniband", bandwidth=50e9)))
 THREE = Network(
@@ -98,3 +99,27 @@ def test_a_huge_group_that_cuts_domains_is_refused() -> None:
     with pytest.raises(UsageError, match="groups of 999999 ranks that cut domains of 8 devices are too many"):
         place(999_999, 1, TWO)
     assert place(2**40, 1, TWO).parts == ((0, 8), (1, 2**37))
+
+
+@given(st.lists(st.integers(2, 4), min_size=3, max_size=4), st.data(), st.sampled_from([2, 3, 4, 6, 8, 12]))
+def test_axes_that_lie_apart_are_what_laying_out_the_ranks_gives(
+    sizes: list[int], data: st.DataObject, devices: int
+) -> None:
+    """Axes of a mesh with others between them, on domains that they may cut."""
+    mesh = [(f"a{at}", size) for at, size in enumerate(sizes)]
+    names = data.draw(st.lists(st.sampled_from([name for name, _ in mesh]), min_size=1, unique=True))
+    network = Network((Level(name="in", bandwidth=1e9, devices=devices), Level(name="out", bandwidth=1e9)))
+    found = place_axes(mesh, names, network)
+    worst = None
+    for group in Mesh.of(dict(mesh)).groups(names):
+        domains: dict[int, int] = {}
+        for rank in group:
+            domains[rank // devices] = domains.get(rank // devices, 0) + 1
+        spread = (len(domains), -min(domains.values()), max(domains.values()))
+        worst = spread if worst is None else max(worst, spread)
+    assert worst is not None
+    _, fewest, most = worst
+    if found.uneven:
+        assert (-fewest != most) and found.channels == -fewest
+    else:
+        assert dict(found.parts).get(0, 1) == most == -fewest
