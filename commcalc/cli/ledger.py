@@ -155,7 +155,8 @@ def _text(
 
 
 def _explained(priced: PricedLedger, job: Job) -> str:
-    from commcalc.accounting.explain import explain_links, explain_names, explain_row, explain_totals
+    from commcalc.accounting.explain import explain_names, explain_row, explain_totals
+    from commcalc.accounting.links import explain_links
 
     lines = ["Explained", *(f"  {line}" for line in explain_names(priced))]
     if job.hardware:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from commcalc import __version__
 from commcalc.network.busbw import Bandwidths, formula, ratio, wire_factor
 from commcalc.report.table import Column, Table
@@ -25,21 +23,21 @@ def busbw_document(
 
 def busbw_record(found: Bandwidths) -> dict[str, object]:
     """The numbers alone."""
-    factor = Fraction(*ratio(found.kind, found.n))
-    sent = Fraction(*wire_factor(found.kind, found.n, found.in_network))
+    over, under = ratio(found.kind, found.n)
+    sent, of = wire_factor(found.kind, found.n, found.in_network)
     payload = found.payload_bytes
     return {
         "collective": found.kind,
         "group_size": found.n,
         "payload_bytes": payload,
-        "factor": float(factor),
+        "factor": over / under,
         "factor_formula": formula(found.kind),
         "time_s": found.time_s,
         "algbw_bytes_per_s": found.algbw,
         "busbw_bytes_per_s": found.busbw,
         "in_network": found.in_network,
-        "wire_bytes": None if payload is None else -(-payload * factor.numerator // factor.denominator),
-        "egress_bytes": None if payload is None else -(-payload * sent.numerator // sent.denominator),
+        "wire_bytes": None if payload is None else -(-payload * over // under),
+        "egress_bytes": None if payload is None else -(-payload * sent // of),
         "wire_bytes_per_s": found.wire,
         "link_bytes_per_s": found.link,
         "link_ps_per_byte": None if found.link is None else 1e12 / found.link,
@@ -59,18 +57,17 @@ def both(rate: float) -> str:
 def explained(found: Bandwidths) -> list[str]:
     """Each number with its formula and the values put into it."""
     n = found.n
-    factor = Fraction(*ratio(found.kind, n))
+    over, under = ratio(found.kind, n)
+    factor = over / under
     lines = []
     if found.time_s is not None and found.payload_bytes is not None:
         size = f"{format_bytes(found.payload_bytes)} B"
         lines.append(f"algbw = payload / time = {size} / {format_seconds(found.time_s)} = {format_rate(found.algbw)}")
     symbols = formula(found.kind)
-    values = {"2(n-1)/n": f"2*{n - 1}/{n} = {float(factor):.6g}", "(n-1)/n": f"{n - 1}/{n} = {float(factor):.6g}"}
-    factor_text = f"{symbols} = {values[symbols]}" if symbols in values else f"{float(factor):.6g}"
+    values = {"2(n-1)/n": f"2*{n - 1}/{n} = {factor:.6g}", "(n-1)/n": f"{n - 1}/{n} = {factor:.6g}"}
+    factor_text = f"{symbols} = {values[symbols]}" if symbols in values else f"{factor:.6g}"
     lines.append(f"factor = {factor_text}")
-    lines.append(
-        f"busbw = algbw * factor = {format_rate(found.algbw)} * {float(factor):.6g} = {format_rate(found.busbw)}"
-    )
+    lines.append(f"busbw = algbw * factor = {format_rate(found.algbw)} * {factor:.6g} = {format_rate(found.busbw)}")
     if found.in_network:
         lines.append(
             f"on the wire = algbw * (n+1)/n = {format_rate(found.algbw)} * {n + 1}/{n} = {format_rate(found.wire)}: "
@@ -86,7 +83,8 @@ def explained(found: Bandwidths) -> list[str]:
 
 def busbw_table(found: Bandwidths) -> Table:
     """The numbers with their units."""
-    factor = Fraction(*ratio(found.kind, found.n))
+    over, under = ratio(found.kind, found.n)
+    factor = over / under
     rows = []
     if found.payload_bytes is not None:
         rows.append(("payload", f"{format_bytes(found.payload_bytes)} B", format_binary(found.payload_bytes)))
@@ -95,7 +93,7 @@ def busbw_table(found: Bandwidths) -> Table:
     symbols = formula(found.kind)
     rows += [
         ("algbw", format_rate(found.algbw), _bits(found.algbw)),
-        ("factor", f"{float(factor):.6g}", symbols if symbols != "1" else ""),
+        ("factor", f"{factor:.6g}", symbols if symbols != "1" else ""),
         ("busbw", format_rate(found.busbw), _bits(found.busbw)),
         ("on the wire", format_rate(found.wire), _bits(found.wire)),
     ]

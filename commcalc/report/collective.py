@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from commcalc import __version__
-from commcalc.accounting.explain import explain_links, parts_of
+from commcalc.accounting.links import explain_links, parts_of
 from commcalc.catalog.hardware import Hardware, hardware_values
 from commcalc.network.busbw import formula, ratio
 from commcalc.network.hierarchy import Phase

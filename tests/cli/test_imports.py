@@ -40,6 +40,19 @@ def test_an_answer_loads_neither_arrays_nor_rich(args: list[str]) -> None:
     assert loaded(command(*args), HEAVY) == []
 
 
+LINKS = [
+    ["collective", "all_reduce", "--bytes", "1GiB", "--group-size", "16", "--hardware", "h100", "--json"],
+    ["collective", "all_reduce", "--bytes", "1GiB", "--group-size", "16", "--hardware", "tpu-v5e"],
+    ["busbw", "all_reduce", "--group-size", "8", "--busbw", "370GB/s", "--json"],
+]
+
+
+@pytest.mark.parametrize("args", LINKS, ids=lambda args: " ".join(args[:2]))
+def test_one_collective_loads_no_ledger(args: list[str]) -> None:
+    heavy = [*HEAVY, "commcalc.accounting.ledger", "commcalc.algebra.derive", "commcalc.transformer.block"]
+    assert loaded(command(*args), heavy) == []
+
+
 def test_help_of_one_command_loads_only_that_command() -> None:
     watched = ["commcalc.cli.ledger", "commcalc.cli.degrees", "commcalc.accounting.ledger"]
     assert loaded(command("completions", "bash"), watched) == []
