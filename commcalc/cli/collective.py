@@ -16,7 +16,7 @@ from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, warn, width_of_terminal, write
 from commcalc.errors import CommcalcError, UsageError, raise_all
 from commcalc.network.busbw import kind_named
-from commcalc.network.link import InNetworkReduction, Network
+from commcalc.network.link import Algorithm, InNetworkReduction, Network
 from commcalc.network.placement import Placement, place, place_axes
 from commcalc.network.primitive import Answer, Compared, compare, primitive, what_payload_is
 from commcalc.report import collective as report
@@ -101,7 +101,7 @@ def collective(
     style = o.format_from(ctx.params)
     request = o.request_from({name: value for name, value in ctx.params.items() if name != "dtype"})
     found = machine(request, shape)
-    if in_network:
+    if in_network or (hardware is None and found.links.algorithm is Algorithm.IN_NETWORK):  # a link without a file
         found = found._replace(hardware=_reducing(found.hardware))
     question = _question(
         primitive_, payload=bytes_, elements=elements, group_size=group_size, mesh=mesh, axes=axes, dims=dim or (),
@@ -284,7 +284,11 @@ def _overlapped(answer: Answer) -> list[str]:
 
 def _passed_over(answer: Answer, found: Machine) -> list[str]:
     """The fastest of the ways that the level does not offer, where it would beat the chosen one."""
-    if found.links.algorithm != "auto" or not answer.others or answer.others[0].time_s >= answer.best.time_s:
+    if (
+        found.links.algorithm is not Algorithm.AUTO
+        or not answer.others
+        or answer.others[0].time_s >= answer.best.time_s
+    ):
         return []
     other = answer.others[0]
     level = found.hardware.network.levels[answer.placement.outermost].name

@@ -387,3 +387,19 @@ def test_ends_of_axes_in_a_file(wraparound: str, closed: list[bool], tmp_path: P
     found = asked("all_gather", "--bytes", "1MiB", "--group-size", "32", "--hardware", str(path))
     assert found["hardware"]["network"][0]["wraps"] == closed
     assert [one["closed"] for one in found["placement"][0]["axes"]] == closed[::-1]
+
+
+def test_a_bare_link_reduces_where_that_is_asked_for() -> None:
+    """NVIDIA/nccl issue 1455: 411.5 GB/s of busbw on 5 devices at 308.6 GB/s."""
+    args = ["all_reduce", "--bytes", "4GiB", "--group-size", "5", "--bandwidth", "308.6GB/s"]
+    for more in (["--algorithm", "in-network"], ["--in-network"]):
+        found = asked(*args, *more)
+        assert found["best"] == "in-network"
+        assert way(found, "in-network")["busbw_bytes_per_s"] / 1e9 == pytest.approx(411.5, abs=0.1)
+
+
+def test_a_preset_of_ones_own_takes_another_slice(tmp_path: Path) -> None:
+    path = tmp_path / "slice.yaml"
+    path.write_text("extends: tpu-v5e\nnetwork:\n- {name: ici, shape: [4, 8]}\n")
+    found = asked("all_gather", "--bytes", "1MiB", "--group-size", "32", "--hardware", str(path))
+    assert [one["closed"] for one in found["placement"][0]["axes"]] == [False, False]

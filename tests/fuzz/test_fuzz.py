@@ -36,7 +36,7 @@ ANYTHING = [
 KEYS = [
     "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "model_type", "architectures",
     "text_config", "extends", "name", "sources", "network", "devices", "bandwidth", "tp", "pp", "dp", "order",
-    "layer_types", "aliases",
+    "layer_types", "aliases", "shape", "wraparound", "algorithms", "shared_by", "topology",
 ]  # fmt: skip
 
 
