@@ -17,7 +17,7 @@ speed depends on intra-node speed"; NCCL src/graph/tuning.cc for the steps of th
 
 import math
 
-from commcalc.algebra.collective import Convention, Kind
+from commcalc.algebra.collective import Convention, Kind, wire_bytes
 from commcalc.network.cost import Algorithm, Cost, ring, share, timed
 from commcalc.network.forms import MESSAGES, Form, ceil_log2
 from commcalc.network.hierarchy import Phase, Priced, Ways, not_offered, offered_by, on_level
@@ -36,12 +36,14 @@ _POSSIBLE = {
 }
 
 
-def across(kind: Kind, payload_bytes: int, placement: Placement, network: Network, convention: Convention) -> Ways:
-    """Every way to run a collective of a group that crosses levels."""
+def across(
+    kind: Kind, payload_bytes: int, placement: Placement, network: Network, convention: Convention, others: bool = False
+) -> Ways:
+    """The ways on offer to run a collective of a group that crosses levels; with ``others`` the rest too."""
     possible = _possible(kind, placement, network)
     outer = network.levels[placement.outermost]
     wanted = offered_by(outer, possible, possible[:1])
-    rest = tuple(one for one in possible if one not in wanted)
+    rest = tuple(one for one in possible if one not in wanted) if others else ()
 
     def priced(names: tuple[Algorithm, ...]) -> tuple[Priced, ...]:
         return tuple(_by(name, kind, payload_bytes, placement, network, _A.AUTO, convention) for name in names)
@@ -98,10 +100,22 @@ def _by(
         sum(phase.cost.steps for phase in phases),
         sum(phase.cost.counted[0] for phase in phases),
         sum(phase.cost.counted[1] for phase in phases),
-        sum(phase.cost.egress_bytes for phase in phases),
+        _sent(kind, payload, placement.size, phases, convention),
         None,
     )
     return Priced(cost, outer.name, phases)
+
+
+# Phases by these send together what one ring sends, so the count is rounded once.
+_AS_A_RING = (_A.RING, _A.PAIRWISE, _A.DIRECT, _A.TWO_SHOT)
+
+
+def _sent(kind: Kind, payload: int, n: int, phases: tuple[Phase, ...], convention: Convention) -> int:
+    """What one device sends in all phases."""
+    alike = all(phase.cost.algorithm in _AS_A_RING for phase in phases)
+    if alike and kind is not Kind.BROADCAST and convention is Convention.EXACT:
+        return int(wire_bytes(kind, payload, n))
+    return sum(phase.cost.egress_bytes for phase in phases)
 
 
 def _phases(

@@ -93,7 +93,7 @@ def ways(
     if len(placement.parts) > 1 or placement.uneven:
         from commcalc.network.crossing import across
 
-        return across(kind, payload_bytes, placement, network, convention)
+        return across(kind, payload_bytes, placement, network, convention, others)
     index, n = placement.parts[0]
     level = network.levels[index]
     if n == 1:

@@ -76,6 +76,12 @@ def test_phases_send_what_the_ring_sends(kind: Kind, pieces: int, nodes: int) ->
     assert math.isclose(found.cost.time_s, sum(phase.cost.time_s for phase in found.phases), rel_tol=1e-12)
 
 
+def test_what_phases_send_is_rounded_once() -> None:
+    for kind in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL):
+        found = price(kind, 1001, place(24, 1, H100), H100, Algorithm.HIERARCHICAL)
+        assert found.cost.egress_bytes == wire_bytes(kind, 1001, 24)
+
+
 def test_splitting_a_group_that_stays_inside_changes_nothing() -> None:
     inside = price(Kind.ALL_REDUCE, 1 << 26, place(8, 1, H100), H100, Algorithm.RING)
     alone = Network((H100.levels[0],))
