@@ -7,20 +7,26 @@ from typing import NamedTuple
 
 from commcalc.accounting.products import Answer, Objective, Overlap, Pricing, Strategy, blockwise
 from commcalc.algebra.collective import Kind
-from commcalc.algebra.planner import Multiply
+from commcalc.algebra.planner import Chain, Grown, Moved, Multiply, Plan, Planner
 from commcalc.algebra.problem import Problem
+from commcalc.algebra.search import Prices, key_of
+from commcalc.algebra.strategies import allowance, name_beside, wanted_of
 
 # Sizes looked at: doublings of the smallest that every strategy divides, up to this.
 LARGEST = 2**40
 
 
 class Flip(NamedTuple):
-    """With ``dim`` below ``at`` the strategy ``below`` is best, from there on ``above`` is; all else as given."""
+    """With ``dim`` below ``at`` the strategy ``below`` is best, from there on ``above`` is; all else as given.
+
+    ``among`` is ``all`` where planning again at both sizes found nothing better, else ``listed``.
+    """
 
     dim: str
     at: int
     below: str
     above: str
+    among: str = "all"
 
 
 class Balance(NamedTuple):
@@ -31,24 +37,92 @@ class Balance(NamedTuple):
 
 
 Cost = Callable[[int], float]
+# Arrangements up to which planning again is quick enough, and how often better plans are looked for.
+_QUICK = 400
+_ROUNDS = 12
+
+
+def flips(answer: Answer) -> list[Flip]:
+    """Every size of every dimension at which the best strategy changes, from the smallest that all devices divide on.
+
+    A plan's cost is a line in the size of a dimension, so the best of the listed plans changes where two lines cross.
+    There it is planned again: what beats both joins them, until nothing does (Eisner and Severance 1976). Under an
+    overlap, or with too many arrangements to plan again, the flips are those among the listed strategies.
+    """
+    if len(answer.strategies) < 2:
+        return []
+    planner = answer.found.planner
+    exact = answer.pricing.overlap is Overlap.NONE or answer.pricing.objective is Objective.BYTES
+    if exact and answer.free and sum(len(links) for links in planner.joints) <= _QUICK:
+        return [flip for dim in answer.problem.sizes for flip in _confirmed(answer, dim)]
+    found = []
+    ranked = sorted(answer.strategies, key=_tie)
+    for dim in answer.problem.sizes:
+        costs = [(one.name, _objective(one, answer, dim)) for one in ranked]
+        found += [flip._replace(among="listed") for flip in _changes(dim, costs, answer.problem.mesh.devices)]
+    return found
+
+
+def _confirmed(answer: Answer, dim: str) -> list[Flip]:
+    """The flips of one dimension, each found again by the planner on both sides."""
+    problem, pricing = answer.problem, answer.pricing
+    chain = problem.chain()
+    unit, given = problem.mesh.devices, problem.sizes[dim]
+    allowed = allowance(problem, extra_flops=answer.extra_flops)
+    base = given if given % unit == 0 else unit
+    wanted = wanted_of(problem)
+    planners: dict[tuple[int, int], Planner] = {}
+
+    def planner_at(size: int, old: int) -> Planner:
+        if (size, old) not in planners:
+            at = chain._replace(sizes={**chain.sizes, dim: old})
+            planners[size, old] = Planner(at, pricing.cost, pricing.compute, allowed, Grown(dim, size, old))
+        return planners[size, old]
+
+    lines = {one.name: _line(answer, chain, one.plan, dim, given) for one in answer.strategies}
+    for _ in range(_ROUNDS):
+        costs = [(name, lines[name]) for name in sorted(lines)]
+        found = _changes(dim, costs, unit)
+        better = {}
+        for size in {size for flip in found for size in (flip.at - unit, flip.at) if size > 0}:
+            best = planner_at(size, base).plans(wanted, 1)[0]
+            if best.key < min(cost(size) for _, cost in costs):
+                better[best.events] = best
+        if not better:
+            return found
+        for plan in better.values():
+            lines[name_beside(chain, plan, lines)] = _line(answer, chain, plan, dim, base)
+    return [flip._replace(among="listed") for flip in found]
+
+
+def _line(answer: Answer, chain: Chain, plan: Plan, dim: str, old: int) -> Cost:
+    """The key of a plan, made for size ``old`` of ``dim``, at another size."""
+    pricing = answer.pricing
+    grows, stays = Prices(chain.bits, pricing.cost), Prices(chain.bits, pricing.cost)
+    moves = [event.move for event in plan.events if isinstance(event, Moved) and dim in event.dims]
+    fixed = sum(stays.key(event.move) for event in plan.events if isinstance(event, Moved) and dim not in event.dims)
+    flops = 0
+    for event in plan.events:
+        if isinstance(event, Multiply):
+            if dim in chain.dims(event.at):
+                flops += event.flops
+            else:
+                fixed += key_of(pricing.compute(event.flops))
+    known: dict[int, int] = {}
+
+    def key(size: int) -> int:
+        if size not in known:
+            moved = sum(grows.priced(move.kind, move.axes, move.elements * size // old) for move in moves)
+            known[size] = fixed + moved + key_of(pricing.compute(flops * size // old))
+        return known[size]
+
+    return key
 
 
 def _tie(one: Strategy) -> tuple[int, int, str]:
     """What decides between equals: steps, then how many are AllGathers or ReduceScatters, then the name."""
     scatters = sum(step.step.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) for step in one.steps)
     return len(one.steps), scatters, one.name
-
-
-def flips(answer: Answer) -> list[Flip]:
-    """Every size of every dimension at which the best of the listed strategies changes."""
-    if len(answer.strategies) < 2:
-        return []
-    found = []
-    ranked = sorted(answer.strategies, key=_tie)
-    for dim in answer.problem.sizes:
-        costs = [(one.name, _objective(one, answer, dim)) for one in ranked]
-        found += _changes(dim, costs, answer.problem.mesh.devices)
-    return found
 
 
 def balances(answer: Answer) -> list[Balance]:

@@ -155,7 +155,7 @@ def why(answer: Answer) -> str:
     if not best.steps:
         return "it needs no communication"
     if not others:
-        return "no other strategy was found"
+        return "it is the only strategy"
     other = others[0]
     if answer.pricing.objective is Objective.BYTES or best.times is None or other.times is None:
         if other.wire_bytes == best.wire_bytes:
