@@ -219,11 +219,22 @@ def answer(
     return Answer(problem, pricing, found, tuple(billed), untold, extra_flops, communication)
 
 
-def _rank(one: Strategy, pricing: Pricing) -> tuple[float, int, str]:
-    """The objective under the overlap, then the planner's own order, then the name."""
+def _rank(one: Strategy, pricing: Pricing) -> tuple[float, int, int, int, str]:
+    """The planner's own order, or the time under an overlap with the same tie-breaks: steps, kinds, name."""
     if pricing.objective is Objective.TIME and pricing.overlap is not Overlap.NONE and one.times is not None:
-        return one.times.under(pricing.overlap), one.plan.key, one.name
-    return 0, one.plan.key, one.name
+        return evened(one.times.under(pricing.overlap)), 0, *tie(one)
+    return 0.0, one.plan.key, *tie(one)
+
+
+def evened(seconds: float) -> float:
+    """Seconds without the last digits, in which sums of the same parts differ by their order."""
+    return float(f"{seconds:.12e}")
+
+
+def tie(one: Strategy) -> tuple[int, int, str]:
+    """What decides between equals: steps, then how many are AllGathers or ReduceScatters, then the name."""
+    scatters = sum(step.step.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) for step in one.steps)
+    return len(one.steps), scatters, one.name
 
 
 def _pending_function(problem: Problem) -> ShardingError:

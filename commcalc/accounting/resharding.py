@@ -69,8 +69,9 @@ class Resharding(NamedTuple):
         timed = self.pricing.objective is Objective.TIME
         mine, yours = (self.best.comm_s, other.comm_s) if timed else (self.best.wire_bytes, other.wire_bytes)
         if mine is not None and yours is not None and yours > mine:
-            much = f"{yours - mine:,} B more" if isinstance(yours, int) else f"{yours / mine:.4g} times as long"
-            return much if mine or isinstance(yours, int) else "it takes time, and the other none"
+            if isinstance(yours, int):
+                return f"{yours - mine:,} B more"
+            return f"{yours / mine:.4g} times as long" if mine else "it takes time, and the cheapest takes none"
         if len(other.steps) > len(self.best.steps):
             return f"as cheap, in {len(other.steps)} steps instead of {len(self.best.steps)}"
         return "as cheap; an AllReduce goes before a ReduceScatter or AllGather"

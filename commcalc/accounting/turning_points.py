@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from commcalc.accounting.products import Answer, Objective, Overlap, Pricing, Strategy, blockwise
-from commcalc.algebra.collective import Kind
+from commcalc.accounting.products import Answer, Objective, Overlap, Pricing, Strategy, blockwise, evened, tie
 from commcalc.algebra.planner import Chain, Grown, Moved, Multiply, Plan, Planner
 from commcalc.algebra.problem import Problem
 from commcalc.algebra.search import Prices, key_of
@@ -26,6 +25,8 @@ class Flip(NamedTuple):
     at: int
     below: str
     above: str
+    below_plan: Plan
+    above_plan: Plan
     among: str = "all"
 
 
@@ -51,47 +52,46 @@ def flips(answer: Answer) -> list[Flip]:
     """
     if len(answer.strategies) < 2:
         return []
-    planner = answer.found.planner
-    exact = answer.pricing.overlap is Overlap.NONE or answer.pricing.objective is Objective.BYTES
-    if exact and answer.free and sum(len(links) for links in planner.joints) <= _QUICK:
-        return [flip for dim in answer.problem.sizes for flip in _confirmed(answer, dim)]
+    if answer.pricing.overlap is Overlap.NONE or answer.pricing.objective is Objective.BYTES:
+        again = answer.free and sum(len(links) for links in answer.found.planner.joints) <= _QUICK
+        return [flip for dim in answer.problem.sizes for flip in _by_lines(answer, dim, again=again)]
     found = []
-    ranked = sorted(answer.strategies, key=_tie)
+    ranked = sorted(answer.strategies, key=tie)
     for dim in answer.problem.sizes:
-        costs = [(one.name, _objective(one, answer, dim)) for one in ranked]
+        costs = [(one.name, one.plan, _objective(one, answer, dim)) for one in ranked]
         found += [flip._replace(among="listed") for flip in _changes(dim, costs, answer.problem.mesh.devices)]
     return found
 
 
-def _confirmed(answer: Answer, dim: str) -> list[Flip]:
-    """The flips of one dimension, each found again by the planner on both sides."""
+def _by_lines(answer: Answer, dim: str, *, again: bool) -> list[Flip]:
+    """The flips of one dimension; with ``again`` each is found again by the planner on both sides."""
     problem, pricing = answer.problem, answer.pricing
     chain = problem.chain()
     unit, given = problem.mesh.devices, problem.sizes[dim]
     allowed = allowance(problem, extra_flops=answer.extra_flops)
     base = given if given % unit == 0 else unit
-    wanted = wanted_of(problem)
-    planners: dict[tuple[int, int], Planner] = {}
+    whole, wanted = chain._replace(sizes={**chain.sizes, dim: base}), wanted_of(problem)
+    planned: dict[int, Plan] = {}
 
-    def planner_at(size: int, old: int) -> Planner:
-        if (size, old) not in planners:
-            at = chain._replace(sizes={**chain.sizes, dim: old})
-            planners[size, old] = Planner(at, pricing.cost, pricing.compute, allowed, Grown(dim, size, old))
-        return planners[size, old]
+    def best_at(size: int) -> Plan:
+        if size not in planned:
+            planner = Planner(whole, pricing.cost, pricing.compute, allowed, Grown(dim, size, base))
+            planned[size] = planner.plans(wanted, 1)[0]
+        return planned[size]
 
-    lines = {one.name: _line(answer, chain, one.plan, dim, given) for one in answer.strategies}
+    lines = {one.name: (one.plan, _line(answer, chain, one.plan, dim, given)) for one in answer.strategies}
     for _ in range(_ROUNDS):
-        costs = [(name, lines[name]) for name in sorted(lines)]
+        costs = [(name, *lines[name]) for name in sorted(lines)]
         found = _changes(dim, costs, unit)
-        better = {}
-        for size in {size for flip in found for size in (flip.at - unit, flip.at) if size > 0}:
-            best = planner_at(size, base).plans(wanted, 1)[0]
-            if best.key < min(cost(size) for _, cost in costs):
-                better[best.events] = best
+        if not again:
+            break
+        sizes = sorted({size for flip in found for size in (flip.at - unit, flip.at) if size > 0})
+        least = {size: min(cost(size) for _, _, cost in costs) for size in sizes}
+        better = {plan.events: plan for size in sizes if (plan := best_at(size)).key < least[size]}
         if not better:
             return found
         for plan in better.values():
-            lines[name_beside(chain, plan, lines)] = _line(answer, chain, plan, dim, base)
+            lines[name_beside(chain, plan, lines)] = (plan, _line(answer, chain, plan, dim, base))
     return [flip._replace(among="listed") for flip in found]
 
 
@@ -117,12 +117,6 @@ def _line(answer: Answer, chain: Chain, plan: Plan, dim: str, old: int) -> Cost:
         return known[size]
 
     return key
-
-
-def _tie(one: Strategy) -> tuple[int, int, str]:
-    """What decides between equals: steps, then how many are AllGathers or ReduceScatters, then the name."""
-    scatters = sum(step.step.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) for step in one.steps)
-    return len(one.steps), scatters, one.name
 
 
 def balances(answer: Answer) -> list[Balance]:
@@ -182,12 +176,13 @@ def _objective(one: Strategy, answer: Answer, dim: str) -> Cost:
         return _wire(one, problem, pricing, dim)
     comm, compute = _comm(one, problem, pricing, dim), _compute(one, problem, pricing, dim)
     if pricing.peak is None:
-        return comm
+        return lambda size: evened(comm(size))
     if pricing.overlap is Overlap.NONE:
-        return lambda size: comm(size) + compute(size)
+        return lambda size: evened(comm(size) + compute(size))
     if pricing.overlap is Overlap.FULL:
-        return lambda size: max(comm(size), compute(size))
-    return _by_blocks(one, problem, pricing, dim)
+        return lambda size: evened(max(comm(size), compute(size)))
+    by_blocks = _by_blocks(one, problem, pricing, dim)
+    return lambda size: evened(by_blocks(size))
 
 
 def _by_blocks(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> Cost:
@@ -211,14 +206,14 @@ def _by_blocks(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> C
     return seconds
 
 
-def _changes(dim: str, costs: Sequence[tuple[str, Cost]], unit: int) -> list[Flip]:
+def _changes(dim: str, costs: Sequence[tuple[str, Plan, Cost]], unit: int) -> list[Flip]:
     """Walk through doublings of ``unit``; between two with different winners find where each takes over.
 
     Of equals the first in ``costs`` wins.
     """
 
     def winner(times: int) -> int:
-        return min(range(len(costs)), key=lambda at: (costs[at][1](times * unit), at))
+        return min(range(len(costs)), key=lambda at: (costs[at][2](times * unit), at))
 
     found = []
     low, best = 1, winner(1)
@@ -230,7 +225,8 @@ def _changes(dim: str, costs: Sequence[tuple[str, Cost]], unit: int) -> list[Fli
                 middle = (last + first) // 2
                 last, first = (middle, first) if winner(middle) == best else (last, middle)
             other = winner(first)
-            found.append(Flip(dim, first * unit, costs[best][0], costs[other][0]))
+            below, above = costs[best], costs[other]
+            found.append(Flip(dim, first * unit, below[0], above[0], below[1], above[1]))
             best, low = other, first
         low = high
     return found

@@ -236,8 +236,9 @@ def _undominated(measured: Sequence[tuple[Plan, int, int]]) -> list[tuple[Plan, 
 def _peak(chain: Chain, plan: Plan) -> int:
     """Most elements that one device holds at once.
 
-    Inputs stay as they are stored. While a move runs, a tensor is there before and after it; a slice is a view, and an
-    AllReduce runs in place. A form that nothing uses any more is gone.
+    Inputs stay as they are stored. While a move runs, a tensor is there before and after it; an AllReduce runs in
+    place. A slice of an input is a view, and a slice of anything else lets go of what it cuts off. A form that nothing
+    uses any more is gone.
     """
 
     def held(dims: Sequence[str], state: State) -> int:

@@ -362,3 +362,25 @@ def test_a_shard_of_many_axes_is_not_searched() -> None:
         "shard", "T[I_{ABCDEFGH}, J, K, L]", "--mesh", axes, "--dim", "I=256,J=8,K=8,L=8", "--json"
     ).json
     assert (found["local_shape"], found["shards"], found["notes"]) == ([1, 8, 8, 8], 256, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("A[I_X, J_Y, K, L] -> A[I, J, K_{XY}, L]", 24 * 4),
+        ("A[I_X, J_Y, K, L] -> A[I, J, K_X, L_Y]", 24 * 4),
+        ("A[I_{XY}, J, K, L] -> A[I, J_X, K_Y, L]", 24 * 4),
+    ],
+)
+def test_one_exchange_over_axes_of_several_dimensions(text: str, sent: int) -> None:
+    """Each of 4 devices keeps a quarter of the 128 B it holds and sends the rest, once; two calls would send 128 B."""
+    found = run_commcalc("reshard", text, "--mesh", "X=2,Y=2", "--dim", "I=4,J=4,K=4,L=4", "--json").json
+    (step,) = found["steps"]
+    assert (step["collective"], step["payload_bytes"], step["wire_bytes"]) == ("all_to_all", 128, sent)
+
+
+def test_nothing_to_do_takes_no_time() -> None:
+    asked = ("--mesh", "X=2", "--dim", "I=4", "--bandwidth", "100GB/s", "--latency", "2us", "--json")
+    found = run_commcalc("reshard", "A[I_X] -> A[I_X]", *asked).json
+    assert (found["steps"], found["wire_bytes"], found["comm_s"]) == ([], 0, 0)
+    assert [route["lost_because"] for route in found["alternatives"]] == ["it takes time, and the cheapest takes none"]
