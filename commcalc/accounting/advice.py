@@ -11,6 +11,7 @@ from typing import NamedTuple
 from commcalc.accounting.products import Answer, Strategy
 from commcalc.algebra.collective import Kind
 from commcalc.algebra.notation import format_tensor
+from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.states import Graph, State, graph_of
 
 
@@ -57,7 +58,7 @@ def _silent(answer: Answer) -> Advice | None:
         moved = (link.left != chain.first.state) + (link.right != product.right.state)
         if best is None or (ways, -moved) > best:
             best, chosen = (ways, -moved), (link.left, link.right)
-    if chosen is None:
+    if chosen is None or chosen == (chain.first.state, product.right.state):
         return None
     left = format_tensor(chain.first.name, problem.sharding(product.left, chosen[0]), problem.mesh)
     right = format_tensor(product.right.name, problem.sharding(product.right.dims, chosen[1]), problem.mesh)
@@ -112,17 +113,15 @@ def _scattered(answer: Answer) -> Advice | None:
 
 
 def primitives(answer: Answer) -> list[Primitive]:
-    """The four primitives on the whole result over the axes of the first step, cheapest first."""
+    """The four primitives on the result over the axes of the first step, cheapest first; others keep their split."""
     best: Strategy = answer.best
     if not best.steps:
         return []
     axes = best.steps[0].step.axes
     n = best.steps[0].group_size
-    dims = best.output.dims
-    elements = 1
-    for dim in dims:
-        elements *= answer.problem.sizes[dim]
-    whole = -(-elements * answer.problem.bits // 8)
+    problem = answer.problem
+    rest = Sharding(best.output.dims, tuple(tuple(a for a in split if a not in axes) for split in best.output.split))
+    whole = int(rest.local_size(problem.bits).value(problem.values()))
     fabric = answer.pricing.fabric
     found = []
     for kind in (Kind.ALL_TO_ALL, Kind.REDUCE_SCATTER, Kind.ALL_GATHER, Kind.ALL_REDUCE):

@@ -11,13 +11,14 @@ from commcalc.algebra.planner import Moved, Multiply, Plan
 from commcalc.algebra.problem import Problem
 from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.size import Size
-from commcalc.algebra.strategies import Found, Named, strategies
+from commcalc.algebra.strategies import Found, Named, strategies, wanted_of
 from commcalc.errors import ShardingError
 from commcalc.network.fabric import Fabric
 from commcalc.network.hierarchy import Priced
 
-# The planner counts in whole numbers: bytes, or femtoseconds.
-_FEMTOSECONDS = 1e15
+# The planner counts in whole numbers: bytes, or ticks of a second. Ticks are
+# a power of two, so that no bit of a float is lost and equal sums stay equal.
+_TICKS = 2.0**100
 
 
 class Objective(StrEnum):
@@ -70,11 +71,12 @@ class Bill(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A free slice: each device keeps its part."""
+    """A free slice: each device keeps its part; ``strided``: every n-th piece of what it holds."""
 
     tensor: str
     before: Sharding
     after: Sharding
+    strided: bool = False
 
 
 class Local(NamedTuple):
@@ -151,13 +153,13 @@ class Pricing(NamedTuple):
         """The objective of one collective, for the planner."""
         if self.objective is Objective.BYTES:
             return self.fabric.wire_bytes(kind, axes, payload_bytes)
-        return round(self.fabric.seconds(kind, axes, payload_bytes) * _FEMTOSECONDS)
+        return int(self.fabric.seconds(kind, axes, payload_bytes) * _TICKS)
 
     def compute(self, flops: int) -> int:
         """The objective of FLOPs on one device, for the planner."""
         if self.objective is Objective.BYTES or self.peak is None:
             return 0
-        return round(flops / self.peak * _FEMTOSECONDS)
+        return int(flops / self.peak * _TICKS)
 
 
 class Answer(NamedTuple):
@@ -168,6 +170,9 @@ class Answer(NamedTuple):
     found: Found
     strategies: tuple[Strategy, ...]
     untold: int
+    extra_flops: bool = True
+    # Whether plans were chosen freely, and not only those without communication.
+    free: bool = True
 
     @property
     def best(self) -> Strategy:
@@ -184,7 +189,20 @@ def answer(
     everything: bool = False,
 ) -> Answer:
     """Every strategy with its bill; `ShardingError` where none is left under the restrictions."""
-    found = strategies(problem, pricing.cost, pricing.compute, extra_flops=extra_flops, everything=everything)
+    if problem.expression.products[-1].function and (wanted := wanted_of(problem)) is not None and wanted.pending:
+        raise _pending_function(problem)
+
+    def weigh(plan: Plan) -> float:
+        events = [event for event in plan.events if isinstance(event, Moved)]
+        steps = [bill(problem, pricing.fabric, event) for event in events if event.move.kind is not Kind.SLICE]
+        times = _times(plan, steps, pricing)
+        return 0.0 if times is None else times.under(pricing.overlap)
+
+    whole = pricing.overlap is not Overlap.NONE and pricing.objective is Objective.TIME
+    found = strategies(
+        problem, pricing.cost, pricing.compute,
+        extra_flops=extra_flops, everything=everything, weigh=weigh if whole else None,
+    )  # fmt: skip
     billed = [strategy(problem, pricing, named) for named in found.plans]
     if not communication:
         silent = [one for one in billed if not one.steps]
@@ -197,14 +215,37 @@ def answer(
             hint="a whole tensor cannot become a pending sum, and sizes must divide",
         )
     billed.sort(key=lambda one: _rank(one, pricing))
-    return Answer(problem, pricing, found, tuple(billed), found.untold)
+    untold = found.untold if communication else 0
+    return Answer(problem, pricing, found, tuple(billed), untold, extra_flops, communication)
 
 
-def _rank(one: Strategy, pricing: Pricing) -> tuple[float, int, str]:
-    """The objective under the overlap, then the planner's own order, then the name."""
-    if pricing.objective is Objective.TIME and one.times is not None:
-        return round(one.times.under(pricing.overlap) * _FEMTOSECONDS), one.plan.key, one.name
-    return 0, one.plan.key, one.name
+def _rank(one: Strategy, pricing: Pricing) -> tuple[float, int, int, int, str]:
+    """The planner's own order, or the time under an overlap with the same tie-breaks: steps, kinds, name."""
+    if pricing.objective is Objective.TIME and pricing.overlap is not Overlap.NONE and one.times is not None:
+        return evened(one.times.under(pricing.overlap)), 0, *tie(one)
+    return 0.0, one.plan.key, *tie(one)
+
+
+def evened(seconds: float) -> float:
+    """Seconds without the last digits, in which sums of the same parts differ by their order."""
+    return float(f"{seconds:.12e}")
+
+
+def tie(one: Strategy) -> tuple[int, int, str]:
+    """What decides between equals: steps, then how many are AllGathers or ReduceScatters, then the name."""
+    scatters = sum(step.step.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) for step in one.steps)
+    return len(one.steps), scatters, one.name
+
+
+def _pending_function(problem: Problem) -> ShardingError:
+    expression = problem.expression
+    output = expression.output or expression.first
+    return ShardingError(
+        f"{output.name} is wanted as a pending sum after {expression.products[-1].function}",
+        source=expression.text,
+        span=output.span,
+        hint="a function of a sum is not the sum of the function: reduce before it",
+    )
 
 
 def _not_without(problem: Problem, found: Found, billed: Sequence[Strategy]) -> ShardingError:
@@ -224,7 +265,7 @@ def _not_without(problem: Problem, found: Found, billed: Sequence[Strategy]) -> 
 
 def strategy(problem: Problem, pricing: Pricing, named: Named) -> Strategy:
     """The bill of one plan."""
-    stages = tuple(_stage(problem, pricing.fabric, event) for event in named.plan.events)
+    stages = tuple(stage for event in named.plan.events for stage in _stages(problem, pricing.fabric, event))
     steps = [stage for stage in stages if isinstance(stage, Bill)]
     return Strategy(
         named.name,
@@ -237,25 +278,28 @@ def strategy(problem: Problem, pricing: Pricing, named: Named) -> Strategy:
     )
 
 
-def _stage(problem: Problem, fabric: Fabric, event: Moved | Multiply) -> Stage:
+def _stages(problem: Problem, fabric: Fabric, event: Moved | Multiply) -> Sequence[Stage]:
     if isinstance(event, Moved):
         return moved(problem, fabric, event)
     chain = problem.chain()
     product = chain.products[event.at]
     left = chain.first.name if event.at == 0 else chain.products[event.at - 1].name
-    return Local(
+    done = Local(
         (left, problem.sharding(product.left, event.left)),
         (product.right.name, problem.sharding(product.right.dims, event.right)),
         (product.name, problem.sharding(product.out, event.out)),
     )
+    return [done]
 
 
-def moved(problem: Problem, fabric: Fabric, event: Moved) -> Bill | Cut:
-    """A move with its bill; a slice has none."""
-    if event.move.kind is not Kind.SLICE:
-        return bill(problem, fabric, event)
-    before, after = (problem.sharding(event.dims, state) for state in (event.move.source, event.move.target))
-    return Cut(event.name, before, after)
+def moved(problem: Problem, fabric: Fabric, event: Moved) -> list[Bill | Cut]:
+    """A move with its bill, after its strided slice; a slice has no bill."""
+    move = event.move
+    start, source, target = (problem.sharding(event.dims, state) for state in (move.start, move.source, move.target))
+    if move.kind is Kind.SLICE:
+        return [Cut(event.name, source, target)]
+    strided = [Cut(event.name, start, source, strided=True)] if move.sliced else []
+    return [*strided, bill(problem, fabric, event)]
 
 
 def bill(problem: Problem, fabric: Fabric, event: Moved) -> Bill:

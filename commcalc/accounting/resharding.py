@@ -12,7 +12,7 @@ from commcalc.algebra.notation import format_tensor
 from commcalc.algebra.planner import Moved
 from commcalc.algebra.problem import Problem
 from commcalc.algebra.search import Prices, forward
-from commcalc.algebra.states import Graph, Move, State
+from commcalc.algebra.states import Graph, Move, State, graph_of
 from commcalc.errors import ShardingError
 
 # What the sequences that are shown beside the cheapest may not use.
@@ -69,8 +69,9 @@ class Resharding(NamedTuple):
         timed = self.pricing.objective is Objective.TIME
         mine, yours = (self.best.comm_s, other.comm_s) if timed else (self.best.wire_bytes, other.wire_bytes)
         if mine is not None and yours is not None and yours > mine:
-            much = f"{yours - mine:,} B more" if isinstance(yours, int) else f"{yours / mine:.4g} times as long"
-            return much if mine or isinstance(yours, int) else "it takes time, and the other none"
+            if isinstance(yours, int):
+                return f"{yours - mine:,} B more"
+            return f"{yours / mine:.4g} times as long" if mine else "it takes time, and the cheapest takes none"
         if len(other.steps) > len(self.best.steps):
             return f"as cheap, in {len(other.steps)} steps instead of {len(self.best.steps)}"
         return "as cheap; an AllReduce goes before a ReduceScatter or AllGather"
@@ -110,17 +111,20 @@ def _route(
     states = [problem.state(station) for station in stations]
     if through is not None:
         states.insert(1, through)
-    graph = _Restricted(tuple(problem.sizes[dim] for dim in dims), problem.axes, states[0].pending, without)
+    sizes = tuple(problem.sizes[dim] for dim in dims)
+    whole = graph_of(sizes, tuple(problem.axes.items()), states[0].pending)
+    graph = _Restricted(whole, without) if without else whole
     moves: list[Move] = []
     key = 0
     for now, then in pairwise(states):
-        table = forward(graph, {now: 0}, prices)
+        table = forward(graph, {now: 0}, prices, then)
         if then not in table.keys:
             return None
         moves += table.path(then)
         key += table.keys[then]
     events = [Moved(stations[0].name, dims, move) for move in moves]
-    return Route(name, tuple(moved(problem, pricing.fabric, event) for event in events), key)
+    stages = tuple(stage for event in events for stage in moved(problem, pricing.fabric, event))
+    return Route(name, stages, key)
 
 
 def _by_the_whole(problem: Problem, pricing: Pricing, prices: Prices) -> Route | None:
@@ -132,17 +136,16 @@ def _by_the_whole(problem: Problem, pricing: Pricing, prices: Prices) -> Route |
 
 
 class _Restricted(Graph):
-    """A graph without some kinds of moves."""
+    """A graph without some kinds of moves; it shares the edges of the whole one."""
 
-    def __init__(
-        self, sizes: tuple[int, ...], axes: dict[str, int], pendable: tuple[str, ...], without: Collection[Kind]
-    ) -> None:
-        super().__init__(sizes, axes, pendable)
+    def __init__(self, whole: Graph, without: Collection[Kind]) -> None:
+        super().__init__(whole.sizes, whole.axes, whole.pendable)
+        self.whole = whole
         self.without = set(without)
 
     def moves(self, state: State) -> list[Move]:
         """The edges that are allowed."""
-        return [move for move in super().moves(state) if move.kind not in self.without]
+        return [move for move in self.whole.moves(state) if move.kind not in self.without]
 
 
 def _no_way(problem: Problem) -> ShardingError:

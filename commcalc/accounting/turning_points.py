@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from commcalc.accounting.products import Answer, Objective, Overlap, Pricing, Strategy, blockwise
-from commcalc.algebra.collective import Kind
-from commcalc.algebra.planner import Multiply
+from commcalc.accounting.products import Answer, Objective, Overlap, Pricing, Strategy, blockwise, evened, tie
+from commcalc.algebra.planner import Chain, Grown, Moved, Multiply, Plan, Planner
 from commcalc.algebra.problem import Problem
+from commcalc.algebra.search import Prices, key_of
+from commcalc.algebra.strategies import allowance, name_beside, wanted_of
 
 # Sizes looked at: doublings of the smallest that every strategy divides, up to this.
 LARGEST = 2**40
 
 
 class Flip(NamedTuple):
-    """With ``dim`` below ``at`` the strategy ``below`` is best, from there on ``above`` is; all else as given."""
+    """With ``dim`` below ``at`` the strategy ``below`` is best, from there on ``above`` is; all else as given.
+
+    ``among`` is ``all`` where planning again at both sizes found nothing better, else ``listed``.
+    """
 
     dim: str
     at: int
     below: str
     above: str
+    below_plan: Plan
+    above_plan: Plan
+    among: str = "all"
 
 
 class Balance(NamedTuple):
@@ -31,24 +38,85 @@ class Balance(NamedTuple):
 
 
 Cost = Callable[[int], float]
-
-
-def _tie(one: Strategy) -> tuple[int, int, str]:
-    """What decides between equals: steps, then how many are AllGathers or ReduceScatters, then the name."""
-    scatters = sum(step.step.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) for step in one.steps)
-    return len(one.steps), scatters, one.name
+# Arrangements up to which planning again is quick enough, and how often better plans are looked for.
+_QUICK = 400
+_ROUNDS = 12
 
 
 def flips(answer: Answer) -> list[Flip]:
-    """Every size of every dimension at which the best of the listed strategies changes."""
+    """Every size of every dimension at which the best strategy changes, from the smallest that all devices divide on.
+
+    A plan's cost is a line in the size of a dimension, so the best of the listed plans changes where two lines cross.
+    There it is planned again: what beats both joins them, until nothing does (Eisner and Severance 1976). Under an
+    overlap, or with too many arrangements to plan again, the flips are those among the listed strategies.
+    """
     if len(answer.strategies) < 2:
         return []
+    if answer.pricing.overlap is Overlap.NONE or answer.pricing.objective is Objective.BYTES:
+        again = answer.free and sum(len(links) for links in answer.found.planner.joints) <= _QUICK
+        return [flip for dim in answer.problem.sizes for flip in _by_lines(answer, dim, again=again)]
     found = []
-    ranked = sorted(answer.strategies, key=_tie)
+    ranked = sorted(answer.strategies, key=tie)
     for dim in answer.problem.sizes:
-        costs = [(one.name, _objective(one, answer, dim)) for one in ranked]
-        found += _changes(dim, costs, answer.problem.mesh.devices)
+        costs = [(one.name, one.plan, _objective(one, answer, dim)) for one in ranked]
+        found += [flip._replace(among="listed") for flip in _changes(dim, costs, answer.problem.mesh.devices)]
     return found
+
+
+def _by_lines(answer: Answer, dim: str, *, again: bool) -> list[Flip]:
+    """The flips of one dimension; with ``again`` each is found again by the planner on both sides."""
+    problem, pricing = answer.problem, answer.pricing
+    chain = problem.chain()
+    unit, given = problem.mesh.devices, problem.sizes[dim]
+    allowed = allowance(problem, extra_flops=answer.extra_flops)
+    base = given if given % unit == 0 else unit
+    whole, wanted = chain._replace(sizes={**chain.sizes, dim: base}), wanted_of(problem)
+    planned: dict[int, Plan] = {}
+
+    def best_at(size: int) -> Plan:
+        if size not in planned:
+            planner = Planner(whole, pricing.cost, pricing.compute, allowed, Grown(dim, size, base))
+            planned[size] = planner.plans(wanted, 1)[0]
+        return planned[size]
+
+    lines = {one.name: (one.plan, _line(answer, chain, one.plan, dim, given)) for one in answer.strategies}
+    for _ in range(_ROUNDS):
+        costs = [(name, *lines[name]) for name in sorted(lines)]
+        found = _changes(dim, costs, unit)
+        if not again:
+            break
+        sizes = sorted({size for flip in found for size in (flip.at - unit, flip.at) if size > 0})
+        least = {size: min(cost(size) for _, _, cost in costs) for size in sizes}
+        better = {plan.events: plan for size in sizes if (plan := best_at(size)).key < least[size]}
+        if not better:
+            return found
+        for plan in better.values():
+            lines[name_beside(chain, plan, lines)] = (plan, _line(answer, chain, plan, dim, base))
+    return [flip._replace(among="listed") for flip in found]
+
+
+def _line(answer: Answer, chain: Chain, plan: Plan, dim: str, old: int) -> Cost:
+    """The key of a plan, made for size ``old`` of ``dim``, at another size."""
+    pricing = answer.pricing
+    grows, stays = Prices(chain.bits, pricing.cost), Prices(chain.bits, pricing.cost)
+    moves = [event.move for event in plan.events if isinstance(event, Moved) and dim in event.dims]
+    fixed = sum(stays.key(event.move) for event in plan.events if isinstance(event, Moved) and dim not in event.dims)
+    flops = 0
+    for event in plan.events:
+        if isinstance(event, Multiply):
+            if dim in chain.dims(event.at):
+                flops += event.flops
+            else:
+                fixed += key_of(pricing.compute(event.flops))
+    known: dict[int, int] = {}
+
+    def key(size: int) -> int:
+        if size not in known:
+            moved = sum(grows.priced(move.kind, move.axes, move.elements * size // old) for move in moves)
+            known[size] = fixed + moved + key_of(pricing.compute(flops * size // old))
+        return known[size]
+
+    return key
 
 
 def balances(answer: Answer) -> list[Balance]:
@@ -108,12 +176,13 @@ def _objective(one: Strategy, answer: Answer, dim: str) -> Cost:
         return _wire(one, problem, pricing, dim)
     comm, compute = _comm(one, problem, pricing, dim), _compute(one, problem, pricing, dim)
     if pricing.peak is None:
-        return comm
+        return lambda size: evened(comm(size))
     if pricing.overlap is Overlap.NONE:
-        return lambda size: comm(size) + compute(size)
+        return lambda size: evened(comm(size) + compute(size))
     if pricing.overlap is Overlap.FULL:
-        return lambda size: max(comm(size), compute(size))
-    return _by_blocks(one, problem, pricing, dim)
+        return lambda size: evened(max(comm(size), compute(size)))
+    by_blocks = _by_blocks(one, problem, pricing, dim)
+    return lambda size: evened(by_blocks(size))
 
 
 def _by_blocks(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> Cost:
@@ -137,14 +206,14 @@ def _by_blocks(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> C
     return seconds
 
 
-def _changes(dim: str, costs: Sequence[tuple[str, Cost]], unit: int) -> list[Flip]:
+def _changes(dim: str, costs: Sequence[tuple[str, Plan, Cost]], unit: int) -> list[Flip]:
     """Walk through doublings of ``unit``; between two with different winners find where each takes over.
 
     Of equals the first in ``costs`` wins.
     """
 
     def winner(times: int) -> int:
-        return min(range(len(costs)), key=lambda at: (costs[at][1](times * unit), at))
+        return min(range(len(costs)), key=lambda at: (costs[at][2](times * unit), at))
 
     found = []
     low, best = 1, winner(1)
@@ -156,7 +225,8 @@ def _changes(dim: str, costs: Sequence[tuple[str, Cost]], unit: int) -> list[Fli
                 middle = (last + first) // 2
                 last, first = (middle, first) if winner(middle) == best else (last, middle)
             other = winner(first)
-            found.append(Flip(dim, first * unit, costs[best][0], costs[other][0]))
+            below, above = costs[best], costs[other]
+            found.append(Flip(dim, first * unit, below[0], above[0], below[1], above[1]))
             best, low = other, first
         low = high
     return found

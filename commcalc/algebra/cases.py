@@ -41,7 +41,8 @@ def _case(axis: str, mine: str | None, yours: str | None, product: Product) -> A
     right = product.right.name
     if mine is not None and yours is not None:
         if mine != yours:
-            summed = [dim for dim in (mine, yours) if dim in product.left and dim in product.right.dims]
+            shared = [dim for dim in (mine, yours) if dim in product.left and dim in product.right.dims]
+            summed = [dim for dim in shared if dim not in product.out]
             why = f"splits {mine} on the left and {yours} of {right}: "
             if summed:
                 return AxisCase(axis, 2, f"{why}{summed[0]} is summed over, and split on one side only")

@@ -59,15 +59,16 @@ def format_tensor(name: str, sharding: Sharding, mesh: Mesh | None = None) -> st
     >>> format_tensor("A", Sharding(("I", "J"), (("X", "Y"), ())))
     'A[I_{XY}, J]'
     """
+    taken = mesh.sizes if mesh else {}
 
     def label(axes: Sequence[str]) -> Sequence[str]:
         return mesh.label(axes) if mesh else axes
 
     dims = [
-        dim + (f"_{_subscript(label(axes))}" if axes else "")
+        dim + (f"_{_subscript(label(axes), taken)}" if axes else "")
         for dim, axes in zip(sharding.dims, sharding.split, strict=True)
     ]
-    pending = f"{{U_{_subscript(label(sharding.unreduced))}}}" if sharding.unreduced else ""
+    pending = f"{{U_{_subscript(label(sharding.unreduced), taken)}}}" if sharding.unreduced else ""
     return f"{name}[{', '.join(dims)}]{pending}"
 
 
@@ -90,10 +91,13 @@ def format_spec(sharding: Sharding) -> str:
     return f"P({', '.join(entries)})"
 
 
-def _subscript(axes: Sequence[str]) -> str:
+def _subscript(axes: Sequence[str], taken: Collection[str]) -> str:
+    """``X``, ``{XY}`` or ``{dp,tp}``; letters that together are the name of another axis are told apart."""
     if len(axes) == 1 and "_" not in axes[0]:
         return axes[0]
-    return "{" + ("" if all(len(axis) == 1 for axis in axes) else ",").join(axes) + "}"
+    joined = "".join(axes)
+    apart = joined in taken or any(len(axis) != 1 for axis in axes)
+    return "{" + (",".join(axes) if apart else joined) + "}"
 
 
 def plain(text: str) -> str:

@@ -98,23 +98,37 @@ ComputeCost = Callable[[int], int]
 Allowed = Callable[[int, int], bool]
 
 
+class Grown(NamedTuple):
+    """A dimension that is priced at another size than the chain says; both are multiples of all devices."""
+
+    dim: str
+    new: int
+    old: int
+
+
 class Planner:
     """The tables of one chain: cheapest ways from its tensors to every arrangement, and on to what is wanted.
 
     The chain is a row of tensors, joined by links: `ways` come from the start, and `on` lead to the end.
     """
 
-    def __init__(self, chain: Chain, cost: CostOf, compute: ComputeCost, allowed: Allowed) -> None:
+    def __init__(
+        self, chain: Chain, cost: CostOf, compute: ComputeCost, allowed: Allowed, grown: Grown | None = None
+    ) -> None:
         self.chain = chain
-        self.prices = Prices(chain.bits, cost)
+        self.compute = compute
+        self.grown = grown
+        self._plain = Prices(chain.bits, cost)
+        self._more = self._plain if grown is None else Prices(chain.bits, cost, (grown.new, grown.old))
         self.tensors = [(chain.first.name, chain.first.dims, self._graph(chain.first.dims, chain.first.state.pending))]
         self.rights: list[Table] = []
         self.joints: list[list[Link]] = []
         self.products: list[int] = []  # which product a joint is
         for at, product in enumerate(chain.products):
             right = self._graph(product.right.dims, product.right.state.pending)
-            self.rights.append(forward(right, {product.right.state: 0}, self.prices))
-            self.joints.append(self._links(at, compute, allowed))
+            prices = self.prices(product.right.dims)
+            self.rights.append(forward(right, {product.right.state: 0}, prices))
+            self.joints.append(self._links(at, allowed))
             self.products.append(at)
             made = (product.name, product.out, self._graph(product.out, tuple(chain.axes)))
             self.tensors.append(made)
@@ -122,19 +136,24 @@ class Planner:
                 self.joints.append([Link(product.kept, None, product.kept, 0, 0)])
                 self.products.append(at)
                 self.tensors.append(made)
-        self.ways = [forward(self.tensors[0][2], {chain.first.state: 0}, self.prices)]
+        self.ways = [forward(self.tensors[0][2], {chain.first.state: 0}, self.prices(chain.first.dims))]
         self.came: list[dict[State, Link]] = []
         for joint, links in enumerate(self.joints):
             starts, chosen = _best((link.out, self._key(self.ways[joint], link.left, link), link) for link in links)
             self.came.append(chosen)
             if joint + 1 < len(self.joints):  # plans walk the last tensor from its end
-                self.ways.append(forward(self.tensors[joint + 1][2], starts, self.prices))
+                _, dims, graph = self.tensors[joint + 1]
+                self.ways.append(forward(graph, starts, self.prices(dims)))
+
+    def prices(self, dims: Sequence[str]) -> Prices:
+        """What moves of a tensor with ``dims`` cost."""
+        return self._more if self.grown is not None and self.grown.dim in dims else self._plain
 
     def _graph(self, dims: Sequence[str], pendable: Sequence[str]) -> Graph:
         sizes = tuple(self.chain.sizes[dim] for dim in dims)
         return graph_of(sizes, tuple(self.chain.axes.items()), tuple(pendable))
 
-    def _links(self, at: int, compute: ComputeCost, allowed: Allowed) -> list[Link]:
+    def _links(self, at: int, allowed: Allowed) -> list[Link]:
         """Every arrangement of product number ``at`` that its right operand can be brought to."""
         chain, product, right = self.chain, self.chain.products[at], self.rights[at]
         dims = chain.dims(at)
@@ -149,6 +168,8 @@ class Planner:
             [dims.index(dim) for dim in some] for some in (product.left, product.right.dims, product.out)
         )
         gone = [place for place, dim in enumerate(dims) if dim not in product.out]
+        grown = self.grown
+        more, less = (grown.new, grown.old) if grown is not None and grown.dim in dims else (1, 1)
         found = []
         for split, held in arrangements(chain.axes, len(dims), graph.divides, (mine, yours)):
             flops = total // prod([graph.ways(axes) for axes in split])
@@ -163,7 +184,7 @@ class Planner:
                     theirs,
                     State(tuple([split[place] for place in out_at]), tuple(sorted([*summed, *held[0], *held[1]]))),
                     flops,
-                    key + key_of(compute(flops)),
+                    key + key_of(self.compute(flops * more // less)),
                 )
             )
         return found
@@ -177,17 +198,18 @@ class Planner:
 
         ``target`` None is any sharding without a pending sum.
         """
-        graph = self.tensors[-1][2]
+        _, result, graph = self.tensors[-1]
         ends = [target] if target is not None else [state for state in graph.states() if not state.pending]
         last = len(self.joints)
-        on = {last: backward(graph, dict.fromkeys(ends, 0), self.prices)}
+        on = {last: backward(graph, dict.fromkeys(ends, 0), self.prices(result))}
         goes: dict[int, dict[State, Link]] = {}
         for joint in reversed(range(1, last)):  # before the first joint all is known from the start
             after = on[joint + 1]
             starts, goes[joint] = _best(
                 (link.left, self._key(after, link.out, link), link) for link in self.joints[joint]
             )
-            on[joint] = backward(self.tensors[joint][2], starts, self.prices)
+            _, dims, graph = self.tensors[joint]
+            on[joint] = backward(graph, starts, self.prices(dims))
         through = []
         for joint, links in enumerate(self.joints):
             for link in links:

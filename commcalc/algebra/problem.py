@@ -6,8 +6,9 @@ a move may use a part of one; uneven sizes are refused, or padded to what the sh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import lcm, prod
+from math import lcm
 from typing import NamedTuple
 
 from commcalc.algebra.expression import Expression, Operand
@@ -24,7 +25,9 @@ MOST_FORMS = 5_000
 
 
 class Problem(NamedTuple):
-    """``mesh`` is the one the planner works on (divided, without axes of size 1); ``given`` the one that was given.
+    """``given`` is the mesh that was given, ``mesh`` has its axes divided and not the ``idle`` ones of size 1.
+
+    The planner uses all its axes but the ``dropped`` ones.
 
     ``sizes`` are those after padding; ``padding`` tells the old and the new size of each padded dimension.
     """
@@ -36,6 +39,7 @@ class Problem(NamedTuple):
     bits: int
     padding: Mapping[str, tuple[int, int]]
     idle: tuple[str, ...]
+    dropped: tuple[str, ...]
     sub_axes: bool
     notes: tuple[str, ...]
 
@@ -56,7 +60,7 @@ class Problem(NamedTuple):
     @property
     def axes(self) -> dict[str, int]:
         """The axes the planner may use."""
-        return dict(self.mesh.axes)
+        return {name: size for name, size in self.mesh.axes if name not in self.dropped}
 
     def values(self) -> dict[str, int]:
         """Sizes of dimensions and axes, for formulas."""
@@ -98,8 +102,11 @@ def bind(
     *,
     pad: bool = False,
     sub_axes: bool = False,
+    planned: bool = True,
 ) -> Problem:
     """The question of ``expression``; everything that is missing or uneven is raised together.
+
+    ``planned`` False is for questions that search nothing, so that no number of axes is too many.
 
     `SpecError` for a dimension without a size, `ShardingError` for one that does not divide, `UsageError` where the
     arrangements are too many.
@@ -120,22 +127,20 @@ def bind(
     idle = tuple(name for name, size in mesh.axes if size == 1)
     used = Mesh(tuple((name, size) for name, size in mesh.axes if size > 1))
     notes = [f"axis {name} has size 1: nothing moves over it" for name in idle]
+    uses = Counter(operand.name for operand in (expression.first, *(times.right for times in expression.products)))
+    notes += [
+        f"{name} is used {many} times; each use is brought and counted on its own"
+        for name, many in uses.items()
+        if many > 1
+    ]
     divided = False
     if sub_axes:
         used, divided, note = _divided(used)
         notes += [note] if note else []
-    used, dropped = _bounded(expression, used)
+    dropped = _too_many(expression, used) if planned else ()
     notes += [f"axis {name} splits no tensor here and is left out, to keep the plans countable" for name in dropped]
     return Problem(
-        expression,
-        mesh,
-        used,
-        {dim: padded[dim] for dim in dims},
-        bits,
-        padding,
-        (*idle, *dropped),
-        divided,
-        tuple(notes),
+        expression, mesh, used, {dim: padded[dim] for dim in dims}, bits, padding, idle, dropped, divided, tuple(notes)
     )
 
 
@@ -200,28 +205,27 @@ def _primes(size: int) -> list[int]:
     return [*found, size] if size > 1 else found
 
 
-def _bounded(expression: Expression, mesh: Mesh) -> tuple[Mesh, list[str]]:
-    """The mesh without axes that split nothing, where the arrangements would be too many; `UsageError` beyond that."""
+def _too_many(expression: Expression, mesh: Mesh) -> tuple[str, ...]:
+    """Axes to leave out because they split nothing, where the arrangements would be too many; `UsageError` beyond."""
     ranks = [len(operand.sharding.dims) + 1 for operand in expression.tensors]
     left = expression.first.sharding.dims
     for times in expression.products:
         ranks.append(len({*left, *times.right.sharding.dims}) + 1)
         left = times.dims
     names = [name for name, _ in mesh.axes]
-    dropped: list[str] = []
+    dropped: tuple[str, ...] = ()
     if forms(len(names), max(ranks)) > MOST_FORMS:
         spent = {part for operand in expression.tensors for part in mesh.expand(operand.sharding.varying)}
-        dropped = [name for name in names if name not in spent]
-        mesh = Mesh(tuple((name, size) for name, size in mesh.axes if name in spent), mesh.parts)
-    count = forms(len(mesh.axes), max(ranks))
+        dropped = tuple(name for name in names if name not in spent)
+    count = forms(len(names) - len(dropped), max(ranks))
     if count > MOST_FORMS:
         raise UsageError(
-            f"{len(mesh.axes)} axes on {max(ranks) - 1} dimensions have {count} arrangements; "
+            f"{len(names) - len(dropped)} axes on {max(ranks) - 1} dimensions have {count} arrangements; "
             f"at most {MOST_FORMS} are searched",
             where="--mesh",
             hint="merge axes that always go together, or ask about fewer dimensions",
         )
-    return mesh, dropped
+    return dropped
 
 
 def forms(axes: int, slots: int) -> int:
@@ -236,8 +240,3 @@ def forms(axes: int, slots: int) -> int:
         chosen = chosen * (axes - count) // (count + 1)
         ordered *= slots + count
     return found
-
-
-def local_elements(sizes: Mapping[str, int], mesh: Mesh, sharding: Sharding) -> int:
-    """Elements that one device holds."""
-    return prod(sizes[dim] // mesh.size(axes) for dim, axes in zip(sharding.dims, sharding.split, strict=True))

@@ -51,28 +51,39 @@ def key_of(cost: int) -> int:
 
 
 class Prices:
-    """The key of each edge of one graph; ``bits`` is the width of an element."""
+    """The key of each edge of one graph; ``bits`` is the width of an element.
 
-    def __init__(self, bits: int, cost: CostOf) -> None:
+    ``grown`` (new, old) prices a tensor one of whose dimensions has another size than in the graph.
+    """
+
+    def __init__(self, bits: int, cost: CostOf, grown: tuple[int, int] = (1, 1)) -> None:
         self.bits = bits
         self.cost = cost
+        self.grown = grown
         self._known: dict[tuple[Kind, tuple[str, ...], int], int] = {}
 
     def key(self, move: Move) -> int:
         """The price of one move; a slice is free."""
-        kind = move.kind
+        if move.kind is Kind.SLICE:
+            return 0
+        what = (move.kind, move.axes, move.elements)
+        known = self._known.get(what)
+        if known is None:
+            new, old = self.grown
+            known = self._known[what] = self.priced(move.kind, move.axes, move.elements * new // old)
+        return known
+
+    def priced(self, kind: Kind, axes: tuple[str, ...], elements: int) -> int:
+        """The key of a collective with a payload of ``elements``."""
         if kind is Kind.SLICE:
             return 0
-        what = (kind, move.axes, move.elements)
-        if what not in self._known:
-            payload = -(-move.elements * self.bits // 8)
-            scatters = kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
-            self._known[what] = self.cost(kind, move.axes, payload) * _OBJECTIVE + _STEP + scatters
-        return self._known[what]
+        payload = -(-elements * self.bits // 8)
+        scatters = kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
+        return self.cost(kind, axes, payload) * _OBJECTIVE + _STEP + scatters
 
 
-def forward(graph: Graph, starts: Mapping[State, int], prices: Prices) -> Table:
-    """The cheapest key of every node from the nearest of ``starts``."""
+def forward(graph: Graph, starts: Mapping[State, int], prices: Prices, end: State | None = None) -> Table:
+    """The cheapest key of every node from the nearest of ``starts``; up to ``end`` where only that is asked for."""
     whole = State(((),) * len(graph.sizes))
     cut: list[State] = []
 
@@ -84,7 +95,7 @@ def forward(graph: Graph, starts: Mapping[State, int], prices: Prices) -> Table:
             cut.append(state)
         return [(move.target, move) for move in graph.moves(state)]
 
-    return _settle(starts, out, prices)
+    return _settle(starts, out, prices, end)
 
 
 def backward(graph: Graph, ends: Mapping[State, int], prices: Prices) -> Table:
@@ -93,7 +104,10 @@ def backward(graph: Graph, ends: Mapping[State, int], prices: Prices) -> Table:
 
 
 def _settle(
-    starts: Mapping[State, int], neighbours: Callable[[State], list[tuple[State, Move]]], prices: Prices
+    starts: Mapping[State, int],
+    neighbours: Callable[[State], list[tuple[State, Move]]],
+    prices: Prices,
+    end: State | None = None,
 ) -> Table:
     keys: dict[State, int] = {}
     edges: dict[State, Move] = {}
@@ -110,6 +124,8 @@ def _settle(
         keys[state] = key
         if edge is not None:
             edges[state] = edge
+        if state == end:
+            break
         for other, move in neighbours(state):
             reached = key + prices.key(move)
             if other not in keys and reached < best.get(other, reached + 1):

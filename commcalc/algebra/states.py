@@ -4,7 +4,7 @@
     all_gather   A[I_{XYZ}]      -> A[I_X]          the last axes of one dimension
     all_reduce   C[I]{U_{XY}}    -> C[I]{U_Y}       any of the pending axes
     reduce_scatter  C[I_Y]{U_X}  -> C[I_{YX}]       onto the end of one dimension
-    all_to_all   A[I_{XY}, J]    -> A[I_X, J_Y]     the last axes of one dimension to the end of another
+    all_to_all   A[I_{XY}, J]    -> A[I_X, J_Y]     the last axes of some dimensions to the ends of others
     permute      A[I_{XY}]       -> A[I_{YX}]       whole blocks change place: any sharding of the same local shape
 
 A ReduceScatter or AllToAll may be preceded by a *strided* slice: each device keeps every m-th part of what it holds, so
@@ -15,7 +15,7 @@ Source of the moves: How To Scale Your Model, part 3; Shardy's explicit collecti
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from math import prod
 from typing import NamedTuple
 
@@ -26,6 +26,10 @@ from commcalc.algebra.sharding import Sharding
 Split = tuple[tuple[str, ...], ...]
 # The objective of one collective: kind, axes, payload in bytes. An int, so that equal plans are equal.
 CostOf = Callable[[Kind, tuple[str, ...], int], int]
+
+
+# Axes up to which an AllToAll between several dimensions may move all of them.
+_FEW = 3
 
 
 class State(NamedTuple):
@@ -93,8 +97,10 @@ class Graph:
         self.sizes = sizes
         self.axes = dict(axes)
         self.pendable = tuple(axis for axis in axes if axis in set(pendable))
+        self.most_moved = 2 if len(self.axes) > _FEW else len(self.axes)
         self._ways: dict[tuple[str, ...], int] = {}
         self._orders: dict[tuple[tuple[str, ...], tuple[str, ...]], list[_Order]] = {}
+        self._dealt: dict[tuple[tuple[str, ...], int], list[Split]] = {}
         self._states: list[State] = []
         self._alike: dict[tuple[int, ...], list[State]] = {}
         self._moves: dict[State, list[Move]] = {}
@@ -152,6 +158,7 @@ class Graph:
                 for to in range(len(split)):
                     if to != at:
                         yield from self._onto(Kind.ALL_TO_ALL, rest, state, to, gone, free, held)
+        yield from self._between(state, held)
         for count in range(1, len(pending) + 1):
             for chosen in combinations(pending, count):
                 left = State(split, tuple([axis for axis in pending if axis not in chosen]))
@@ -161,6 +168,42 @@ class Graph:
         for other in self._same_shape(state):
             if other != state:
                 yield Move(Kind.PERMUTE, _exchanged(state, other), state, other, held)
+
+    def _between(self, state: State, held: int) -> Iterator[Move]:
+        """AllToAlls over the last axes of several dimensions at once, or to the ends of several others.
+
+        Where no dimension both gives and takes, every device gets an equal part from every other, so that one call over
+        all the axes sends (n-1)/n where several calls would send more. On more than three axes two at a time.
+        """
+        rank = len(state.split)
+        if rank < 3 or sum(map(len, state.split)) < 2:
+            return
+        for counts in product(*(range(len(axes) + 1) for axes in state.split)):
+            if not 2 <= sum(counts) <= self.most_moved:
+                continue
+            takers = [at for at, count in enumerate(counts) if not count]
+            givers = rank - len(takers)
+            if not takers or (givers < 2 and len(takers) < 2):
+                continue
+            cut = [len(axes) - count for axes, count in zip(state.split, counts, strict=True)]
+            moved = tuple([axis for axes, end in zip(state.split, cut, strict=True) for axis in axes[end:]])
+            rest = [axes[:end] for axes, end in zip(state.split, cut, strict=True)]
+            for parts in self._parts(moved, len(takers)):
+                if givers < 2 and sum(map(bool, parts)) < 2:
+                    continue
+                split = list(rest)
+                for at, more in zip(takers, parts, strict=True):
+                    if more:
+                        split[at] = split[at] + more
+                if all(self.divides(at, split[at]) for at, more in zip(takers, parts, strict=True) if more):
+                    yield Move(Kind.ALL_TO_ALL, moved, state, State(tuple(split), state.pending), held)
+
+    def _parts(self, moved: tuple[str, ...], takers: int) -> list[Split]:
+        """Every way to deal all of ``moved``, in order, to ``takers`` dimensions."""
+        if (moved, takers) not in self._dealt:
+            dealt = arrangements(moved, takers, lambda *_: True)
+            self._dealt[moved, takers] = [parts for parts, _ in dealt if sum(map(len, parts)) == len(moved)]
+        return self._dealt[moved, takers]
 
     def slices(self, state: State) -> Iterator[Move]:
         """The free edges."""

@@ -7,18 +7,20 @@ reduced; and on one axis all others too, such as the AllToAll that comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
 from commcalc.algebra.cases import AxisCase, axis_cases, divided
 from commcalc.algebra.collective import Kind
-from commcalc.algebra.planner import Chain, Moved, Multiply, Plan, Planner
+from commcalc.algebra.planner import Allowed, Chain, Moved, Multiply, Plan, Planner
 from commcalc.algebra.problem import Problem
 from commcalc.algebra.states import CostOf, State, graph_of
 
-# Plans looked at one by one, cheapest first; and those told.
+# Plans looked at one by one, cheapest first; those that `everything` lists, and those told.
 MOST_LOOKED_AT = 400
+MOST_LISTED = 1000
 MOST_TOLD = 16
 # Details of a name: tensors, dimensions and axes of every move.
 _FULL = 4
@@ -56,16 +58,26 @@ class Found(NamedTuple):
 
 
 def strategies(
-    problem: Problem, cost: CostOf, compute: Callable[[int], int], *, extra_flops: bool = True, everything: bool = False
+    problem: Problem,
+    cost: CostOf,
+    compute: Callable[[int], int],
+    *,
+    extra_flops: bool = True,
+    everything: bool = False,
+    weigh: Callable[[Plan], float] | None = None,
 ) -> Found:
-    """All strategies of the products in ``problem``; ``extra_flops`` False keeps the work as divided as it lies."""
+    """All strategies of the products in ``problem``; ``extra_flops`` False keeps the work as divided as it lies.
+
+    ``weigh`` is the objective of a whole plan where it is not the sum of its parts (an overlap).
+    """
     chain = problem.chain()
-    wanted = problem.state(problem.expression.output) if problem.expression.output is not None else None
-    most = _limits(chain, wanted) if not extra_flops else None
+    wanted = wanted_of(problem)
+    allowed = allowance(problem, extra_flops=extra_flops)
+    looked_at = MOST_LISTED if everything or weigh is not None else MOST_LOOKED_AT
 
     def plan(over: Mapping[str, int]) -> tuple[Planner, list[Plan]]:
-        planner = Planner(chain._replace(axes=over), cost, compute, lambda at, flops: most is None or flops <= most[at])
-        plans = planner.plans(wanted, None if everything else MOST_LOOKED_AT)
+        planner = Planner(chain._replace(axes=over), cost, compute, allowed)
+        plans = planner.plans(wanted, looked_at)
         if wanted is None:
             ends = [plan for state in _natural(planner, plans) for plan in planner.plans(state, MOST_TOLD)]
             plans = [plan for plan in _also(plans, ends) if _ends_naturally(plan)]
@@ -75,6 +87,8 @@ def strategies(
     used = _used(problem)
     if len(used) < len(chain.axes):  # an axis that splits nothing can make a plan cheaper, and hide the plain one
         plans = _also(plans, plan({axis: size for axis, size in chain.axes.items() if axis in used})[1])
+    if weigh is not None:
+        plans = sorted(plans, key=weigh)
     measured = [(plan, _flops(plan), _peak(chain, plan)) for plan in plans]
     chosen = measured
     if not everything:
@@ -83,8 +97,22 @@ def strategies(
             entry for entry in measured if len(chain.axes) < 2 or entry in best or _plain(chain, wanted, entry[0])
         ][:MOST_TOLD]
     named = [Named(name, *entry) for name, entry in zip(_names(chain, [e[0] for e in chosen]), chosen, strict=True)]
-    named.sort(key=lambda one: (one.plan.key, one.name))
+    if weigh is None:
+        named.sort(key=lambda one: (one.plan.key, one.name))
     return Found(tuple(named), len(measured) - len(named), _cases(planner, named), planner)
+
+
+def wanted_of(problem: Problem) -> State | None:
+    """How the result is wanted; None where that is left open."""
+    return problem.state(problem.expression.output) if problem.expression.output is not None else None
+
+
+def allowance(problem: Problem, *, extra_flops: bool) -> Allowed:
+    """Whether a product may take so many FLOPs on one device."""
+    if extra_flops:
+        return lambda _at, _flops: True
+    most = _limits(problem.chain(), wanted_of(problem))
+    return lambda at, flops: flops <= most[at]
 
 
 def _used(problem: Problem) -> set[str]:
@@ -128,7 +156,8 @@ def _natural(planner: Planner, plans: Sequence[Plan]) -> list[State]:
             continue
         states[State(made.split)] = None
         for move in graph.moves(made):
-            if move.kind is Kind.REDUCE_SCATTER and not move.target.pending and not move.sliced:
+            ordered = move.axes == tuple(axis for axis in planner.chain.axes if axis in move.axes)
+            if move.kind is Kind.REDUCE_SCATTER and ordered and not move.target.pending and not move.sliced:
                 states[move.target] = None
     return list(states)[:MOST_TOLD]
 
@@ -184,8 +213,8 @@ def _in_two(planner: Planner, plans: Sequence[Plan]) -> list[Plan]:
                     continue
                 for gather in graph.moves(scatter.target):
                     if gather.kind is Kind.ALL_GATHER and gather.target == end.move.target:
-                        both = [planner.prices.key(move) for move in (scatter, gather)]
-                        key = plan.key - planner.prices.key(end.move) + sum(both)
+                        both = [planner.prices(end.dims).key(move) for move in (scatter, gather)]
+                        key = plan.key - planner.prices(end.dims).key(end.move) + sum(both)
                         events = (*plan.events[:-1], end._replace(move=scatter), end._replace(move=gather))
                         return [Plan(key, events, plan.final)]
     return []
@@ -207,8 +236,9 @@ def _undominated(measured: Sequence[tuple[Plan, int, int]]) -> list[tuple[Plan, 
 def _peak(chain: Chain, plan: Plan) -> int:
     """Most elements that one device holds at once.
 
-    Inputs stay as they are stored. While a move runs, a tensor is there before and after it; a slice is a view, and an
-    AllReduce runs in place. A form that nothing uses any more is gone.
+    Inputs stay as they are stored. While a move runs, a tensor is there before and after it; an AllReduce runs in
+    place. A slice of an input is a view, and a slice of anything else lets go of what it cuts off. A form that nothing
+    uses any more is gone.
     """
 
     def held(dims: Sequence[str], state: State) -> int:
@@ -248,7 +278,8 @@ def _names(chain: Chain, plans: Sequence[Plan]) -> list[str]:
     cases = axis_cases(chain.first.state, chain.products[0], list(chain.axes))
     clash = any(case.case == 4 for case in cases)
     for detail in range(_FULL + 1):
-        again = [at for at, name in enumerate(names) if detail == 0 or names.count(name) > 1]
+        often = Counter(names)
+        again = [at for at, name in enumerate(names) if detail == 0 or often[name] > 1]
         for at, name in {at: _name(chain, plans[at], detail, clash) for at in again}.items():
             names[at] = name
     seen: dict[str, int] = {}
@@ -256,6 +287,12 @@ def _names(chain: Chain, plans: Sequence[Plan]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         names[at] = name if seen[name] == 1 else f"{name}-{seen[name]}"
     return names
+
+
+def name_beside(chain: Chain, plan: Plan, others: Collection[str]) -> str:
+    """A name for one more plan that none of ``others`` has."""
+    names = [_name(chain, plan, detail, clash=False) for detail in range(_FULL + 1)]
+    return next((name for name in names if name not in others), f"{names[-1]}-{len(others) + 1}")
 
 
 def _name(chain: Chain, plan: Plan, detail: int, clash: bool) -> str:

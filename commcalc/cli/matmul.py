@@ -101,7 +101,7 @@ def _told(found: Answer, kind: Dtype, assumptions: tuple[str, ...], *, grad: boo
     backward, flops = None, 0
     if grad:
         back = gradient(found.found.planner.chain, found.best.plan, found.pricing.cost)
-        backward = [moved(found.problem, found.pricing.fabric, event) for event in back.moves]
+        backward = [stage for event in back.moves for stage in moved(found.problem, found.pricing.fabric, event)]
         flops = back.flops
     return Told(flips(found), balances(found), advice(found), primitives(found), backward, flops, kind, assumptions)
 

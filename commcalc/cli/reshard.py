@@ -10,7 +10,7 @@ from commcalc.algebra.expression import Expression
 from commcalc.cli import options as o
 from commcalc.cli import sharded as s
 from commcalc.cli.output import say
-from commcalc.errors import UsageError
+from commcalc.errors import NotationError, UsageError
 from commcalc.report.reshard import reshard_document, reshard_explanation, reshard_tables, route_record
 from commcalc.report.sharded import told_of
 
@@ -64,9 +64,19 @@ def reshard(
 
 
 def _two_shardings(expression: Expression) -> None:
+    s.no_functions(expression, "reshard")
     if expression.products or expression.output is None:
         raise UsageError(
             "reshard takes one tensor before and after an arrow",
             where=expression.text[:60],
             hint='"A[I_X, J] -> A[I, J_X]"; commcalc matmul for a product',
         )
+    dims = expression.first.sharding.dims
+    for station in expression.stations[1:]:
+        if station.sharding.dims != dims:
+            raise NotationError(
+                f"{station.name} has dimensions [{', '.join(station.sharding.dims)}], and {expression.first.name} "
+                f"[{', '.join(dims)}]: a reshard keeps the dimensions and their order",
+                source=expression.text,
+                span=station.span,
+            )

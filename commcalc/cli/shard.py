@@ -36,7 +36,8 @@ def shard(
 ) -> None:
     """Local shape, bytes and copies of a sharded tensor."""
     style = o.format_from(ctx.params)
-    problem, kind = s.asked(ctx.params, pad=pad, sub_axes=False, shape=_one_tensor)
+    s.check_sizes_only(ctx.params)
+    problem, kind = s.asked(ctx.params, pad=pad, sub_axes=False, shape=_one_tensor, planned=False)
     operand = problem.expression.first
     sharding, given, sizes = operand.sharding, problem.given, problem.sizes
     local = local_shape(sharding, sizes, given)
@@ -50,6 +51,7 @@ def shard(
         shards(sharding, given),
         replicas(sharding, given),
         held * given.devices,
+        given,
     )
     lines = []
     if explain:
@@ -78,6 +80,7 @@ def shard(
 
 
 def _one_tensor(expression: Expression) -> None:
+    s.no_functions(expression, "shard")
     if expression.products or expression.output is not None:
         raise UsageError(
             "shard takes one tensor",

@@ -56,6 +56,8 @@ Notation = Annotated[
     ),
 ]
 NOTATIONS = ("book", "spec")
+# The sections of sizes that `--set` knows.
+_SIZES = ("mesh", "dims")
 _NAMED = re.compile(r"\s*([^\W\d][\w']*)\s*[=:]\s*(\S+)\s*$")
 
 
@@ -90,15 +92,27 @@ class _Asked:
 
 
 def asked(
-    params: Mapping[str, Any], *, pad: bool, sub_axes: bool, shape: Callable[[Expression], None]
+    params: Mapping[str, Any], *, pad: bool, sub_axes: bool, shape: Callable[[Expression], None], planned: bool = True
 ) -> tuple[Problem, Dtype]:
     """The problem of an expression, a mesh and sizes; ``shape`` refuses expressions of another command."""
     told = _Asked()
     sizes = told.pairs(params.get("mesh"), "--mesh", parse_count)
+    told.problems += [
+        UsageError(f"{name!r} is no name of an axis", where="--mesh", hint="letters, digits and _")
+        for name in sizes
+        if "'" in name
+    ]
     dims = told.pairs(params.get("dim"), "--dim", parse_tokens)
-    for path, value, origin in _replaced(params):
-        known = sizes if path.startswith("mesh.") else dims
-        known |= told.pairs([f"{path.partition('.')[2]}={value}"], origin, parse_tokens)
+    for section, name, value, origin in _replaced(params):
+        try:
+            if section == "mesh" and name not in sizes:
+                raise UnknownName("mesh axis", name, sizes)
+            (sizes if section == "mesh" else dims)[name] = (
+                parse_count(value) if section == "mesh" else parse_tokens(value)
+            )
+        except CommcalcError as problem:
+            problem.where = origin
+            told.problems.append(problem)
     dtype = Dtype.BF16
     if params.get("dtype") is not None:
         try:
@@ -113,27 +127,59 @@ def asked(
     names = list(dict.fromkeys(dim for operand in expression.tensors for dim in operand.sharding.dims))
     unknown = [name for name in dims if name not in names]
     raise_all([UnknownName("dimension", name, names, where=f"--dim {name}") for name in unknown])
-    return bind(expression, Mesh.of(sizes), dims, dtype.bits, pad=pad, sub_axes=sub_axes), dtype
+    bound = bind(expression, Mesh.of(sizes), dims, dtype.bits, pad=pad, sub_axes=sub_axes, planned=planned)
+    return bound, dtype
 
 
-def _replaced(params: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Those of ``--set`` that are sizes: path, value, origin."""
+def _replaced(params: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Those of ``--set`` that are sizes: section, name, value, origin."""
     found = []
     for given in params.get("set_") or ():
         path, _, value = given.partition("=")
-        if path.strip().startswith(("mesh.", "dims.")):
-            found.append((path.strip(), value.strip(), f"--set {given[:60]}"))
+        section, _, name = path.strip().partition(".")
+        if section in _SIZES and name:
+            found.append((section, name, value.strip(), f"--set {given[:60]}"))
     return found
+
+
+def check_sizes_only(params: Mapping[str, Any]) -> None:
+    """Refuse every ``--set`` that is no size: where nothing is priced there is nothing else to set."""
+    for given in params.get("set_") or ():
+        path, equals, _ = given.partition("=")
+        section, _, name = path.strip().partition(".")
+        where = f"--set {given[:60]}"
+        if not equals:
+            raise UsageError(f"{given[:60]!r} sets nothing", where=where, hint="--set PATH=VALUE")
+        if section not in _SIZES:
+            raise UnknownName("section", section, _SIZES, where=where)
+        if not name:
+            raise UsageError(f"{section} is a section; name one of its sizes", where=where, hint=f"--set {section}.X=4")
+
+
+def no_functions(expression: Expression, command: str) -> None:
+    """Refuse functions where nothing is multiplied."""
+    for tensor in expression.tensors:
+        if tensor.function:
+            raise UsageError(
+                f"{command} takes tensors, and no function of them",
+                where=expression.text[:60],
+                hint="commcalc matmul for functions between products",
+            )
 
 
 def links_of(params: Mapping[str, Any]) -> Links:
     """The machine, if one is given, and the algorithm."""
-    others = [given for given in params.get("set_") or () if not given.strip().startswith(("mesh.", "dims."))]
+    sizes = tuple(f"{section}." for section in _SIZES)
+    others = [given for given in params.get("set_") or () if not given.strip().startswith(sizes)]
     wanted = {key: params.get(key) for key in ("hardware", "bandwidth", "latency", "algorithm", "convention")}
     request = o.request_from(wanted | {"set_": others})
-    known = ("hardware", "links", "mesh", "dims")
-    foreign = [one for one in request.assignments if one.path.partition(".")[0] not in known[:2]]
-    raise_all([UnknownName("section", one.path.partition(".")[0], known, where=one.origin) for one in foreign])
+    known = ("hardware", "links", *_SIZES)
+    for one in request.assignments:
+        section = one.path.partition(".")[0]
+        if section in _SIZES:
+            raise UsageError(f"{section} is a section; name one of its sizes", where=one.origin)
+        if section not in known:
+            raise UnknownName("section", section, known, where=one.origin)
     return resolve_links(request)
 
 

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from commcalc import __version__
 from commcalc.accounting.advice import Advice, Primitive
-from commcalc.accounting.products import Answer, Bill, Cut, Objective, Overlap, Strategy
+from commcalc.accounting.products import Answer, Bill, Cut, Objective, Overlap, Strategy, evened
 from commcalc.accounting.turning_points import Balance, Flip
 from commcalc.algebra.collective import Kind
+from commcalc.algebra.planner import Moved, Plan
+from commcalc.algebra.problem import Problem
 from commcalc.report.sharded import (
     Style,
     explain_bill,
@@ -104,7 +106,18 @@ def matmul_document(answer: Answer, told: Told, style: Style) -> dict[str, objec
         "more_strategies": answer.untold,
         "best": best.name,
         "why": why(answer),
-        "crossovers": [flip._asdict() for flip in told.flips],
+        "crossovers": [
+            {
+                "dim": flip.dim,
+                "at": flip.at,
+                "below": flip.below,
+                "above": flip.above,
+                "below_steps": plan_steps(problem, flip.below_plan, style),
+                "above_steps": plan_steps(problem, flip.above_plan, style),
+                "among": flip.among,
+            }
+            for flip in told.flips
+        ],
         "compute_bound_above": {balance.dim: balance.at for balance in told.balances},
         "advice": [{"code": one.code, "message": one.message} for one in told.advice],
         "primitives": [
@@ -132,6 +145,20 @@ def matmul_document(answer: Answer, told: Told, style: Style) -> dict[str, objec
     return document
 
 
+def plan_steps(problem: Problem, plan: Plan, style: Style) -> list[str]:
+    """The collectives of a plan that may not be among the listed strategies, one a line."""
+    written = style.writer(problem.mesh)
+    found = []
+    for event in plan.events:
+        if isinstance(event, Moved) and event.move.kind is not Kind.SLICE:
+            before, after = (problem.sharding(event.dims, state) for state in (event.move.start, event.move.target))
+            over = ",".join(problem.mesh.label(event.move.axes))
+            found.append(
+                f"{event.move.kind} over {over}: {written(event.name, before)} -> {written(event.name, after)}"
+            )
+    return found
+
+
 def transpose_of(back: Bill, best: Strategy) -> str | None:
     """What of the forward pass this step of the backward pass carries back; None for one of its own."""
     name = back.tensor.removeprefix("d")
@@ -155,14 +182,14 @@ def why(answer: Answer) -> str:
     if not best.steps:
         return "it needs no communication"
     if not others:
-        return "no other strategy was found"
+        return "it is the only strategy"
     other = others[0]
     if answer.pricing.objective is Objective.BYTES or best.times is None or other.times is None:
         if other.wire_bytes == best.wire_bytes:
             return f"it sends as few bytes as {other.name}, {_tie(best, other)}"
         return f"it sends {best.wire_bytes:,} B a device; {other.name}, the next, {other.wire_bytes:,} B"
     overlap = answer.pricing.overlap
-    mine, yours = best.times.under(overlap), other.times.under(overlap)
+    mine, yours = evened(best.times.under(overlap)), evened(other.times.under(overlap))
     if mine == yours:
         return f"it takes as long as {other.name}, {_tie(best, other)}"
     return f"it takes {format_seconds(mine)}; {other.name}, the next, {format_seconds(yours)}"
@@ -227,7 +254,9 @@ def matmul_text(answer: Answer, told: Told) -> str:
         if not found:
             lines.append(f"case 1{of}: no operand is split")
     lines.append(f"best: {answer.best.name}: {why(answer)}")
-    lines += [f"from {flip.dim} = {flip.at} on {flip.above} is best instead of {flip.below}" for flip in told.flips]
+    for flip in told.flips:
+        among = "" if flip.among == "all" else " of those listed"
+        lines.append(f"from {flip.dim} = {flip.at} on {flip.above} is best{among} instead of {flip.below}")
     lines += [f"bound by compute above {balance.dim} = {balance.at:.6g}" for balance in told.balances]
     lines += [one.message for one in told.advice]
     if answer.untold:

@@ -61,13 +61,20 @@ class Block(NamedTuple):
     shards: int
     replicas: int
     total_bytes: int
+    mesh: Mesh
+
+    @property
+    def state(self) -> str:
+        """``partial``, ``sharded`` or ``replicated``; axes of size 1 split nothing."""
+        terms = self.mesh.size(self.sharding.unreduced)
+        return "partial" if terms > 1 else "sharded" if self.shards > 1 else "replicated"
 
     def record(self) -> dict[str, object]:
         """The fields of the JSON document."""
         return {
-            "tensor": format_tensor(self.name, self.sharding),
+            "tensor": format_tensor(self.name, self.sharding, self.mesh),
             "partition_spec": format_spec(self.sharding),
-            "state": self.sharding.state(),
+            "state": self.state,
             "global_shape": list(self.global_shape),
             "local_shape": list(self.local_shape),
             "bytes_per_device": self.bytes_per_device,
@@ -94,10 +101,10 @@ def shard_tables(block: Block) -> list[Table]:
         ("different shards", format_bytes(block.shards)),
         ("replicas of each", format_bytes(block.replicas)),
         ("bytes over all devices", format_bytes(block.total_bytes)),
-        ("state", block.sharding.state()),
+        ("state", block.state),
         ("PartitionSpec", format_spec(block.sharding)),
     )
-    return [Table(format_tensor(block.name, block.sharding), (Column("fact"), Column("value", True)), rows)]
+    return [Table(format_tensor(block.name, block.sharding, block.mesh), (Column("fact"), Column("value", True)), rows)]
 
 
 def step_record(bill: Bill, problem: Problem, style: Style) -> dict[str, object]:
@@ -127,7 +134,12 @@ def slice_records(slices: Sequence[Cut], problem: Problem, style: Style) -> list
     """The free slices."""
     written = style.writer(problem.mesh)
     return [
-        {"tensor": cut.tensor, "before": written(cut.tensor, cut.before), "after": written(cut.tensor, cut.after)}
+        {
+            "tensor": cut.tensor,
+            "before": written(cut.tensor, cut.before),
+            "after": written(cut.tensor, cut.after),
+            "strided": cut.strided,
+        }
         for cut in slices
     ]
 
@@ -184,13 +196,17 @@ def _cells(stage: Stage, problem: Problem, style: Style) -> tuple[str, ...]:
         operands = f"{written(*stage.left)} @ {written(*stage.right)}"
         return (f"  {operands}", "multiply", "", written(*stage.out), "", "")
     if isinstance(stage, Cut):
-        return (f"  {written(stage.tensor, stage.before)}", "slice", "", written(stage.tensor, stage.after), "", "0")
-    kind = stage.step.kind.value + (
-        f", strided over {','.join(problem.mesh.label(stage.strided))}" if stage.strided else ""
-    )
+        return (
+            f"  {written(stage.tensor, stage.before)}",
+            "strided slice" if stage.strided else "slice",
+            "",
+            written(stage.tensor, stage.after),
+            "",
+            "0",
+        )
     return (
         f"  {written(stage.tensor, stage.step.before)}",
-        kind,
+        stage.step.kind.value,
         f"{','.join(problem.mesh.label(stage.step.axes))} {stage.group_size}",
         written(stage.tensor, stage.step.after),
         format_bytes(stage.payload_bytes),

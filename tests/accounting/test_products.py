@@ -204,7 +204,8 @@ def test_small_batches_sum_and_large_ones_gather() -> None:
     turn = 1.5 * 2048 / (3 - 1.5 * 2048 * LINK / PEAK)
     pair = {"slice-then-multiply-then-all-reduce", "gather-then-multiply"}
     problem, pricing = found.problem, found.pricing
-    only = Answer(problem, pricing, found.found, tuple(one for one in found.strategies if one.name in pair), 0)
+    pair_only = tuple(one for one in found.strategies if one.name in pair)
+    only = Answer(problem, pricing, found.found, pair_only, 0, free=False)
     (flip,) = [flip for flip in flips(only) if flip.dim == "R"]
     assert (flip.below, flip.above) == ("slice-then-multiply-then-all-reduce", "gather-then-multiply")
     assert flip.at - 4 < turn <= flip.at  # the first multiple of 4 from there on
@@ -219,6 +220,49 @@ def test_the_turning_points_are_those_of_planning_again() -> None:
         below = ask(text, mesh, sizes | {flip.dim: flip.at - 4}).best
         above = ask(text, mesh, sizes | {flip.dim: flip.at}).best
         assert (below.name, above.name) == (flip.below, flip.above)
+
+
+def test_no_plan_beats_a_flip_at_its_ends() -> None:
+    """What is best at a flip is what planning there finds, also where it was not among the strategies listed before."""
+    text, mesh, sizes = "A[I_{YZ}, J] @ B[J_{YZ}, K] -> C[I, K_Y]", {"Z": 2, "Y": 4}, {"I": 16, "J": 144, "K": 96}
+    found = flips(ask(text, mesh, sizes))
+    assert found
+    for flip in found:
+        assert flip.among == "all"
+        around = [ask(text, mesh, sizes | {flip.dim: at}).best for at in (flip.at - 8, flip.at) if at > 0]
+        assert around[0].wire_bytes != around[-1].wire_bytes or around[0].name != around[-1].name
+
+
+def test_under_an_overlap_the_best_is_of_all_plans() -> None:
+    text, mesh = "A[I, J, L] @ B[J_Y, L_X, K]", {"Y": 2, "X": 2}
+    sizes = {"I": 9216, "J": 144, "L": 3072, "K": 384}
+    overlap = Overlap.COLLECTIVE_MATMUL
+    told = ask(text, mesh, sizes, links=network(450e9), overlap=overlap).best.times
+    every = ask(text, mesh, sizes, links=network(450e9), overlap=overlap, everything=True)
+    assert told is not None
+    assert told.under(overlap) == min(one.times.under(overlap) for one in every.strategies if one.times is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "cases"),
+    [
+        ("A[N_X, I, J] @ B[N, J, K_X] -> C[N, I, K]", {"X": 4}),
+        ("A[N_X, I, J] @ B[N, J_X, K] -> C[N, I, K]", {"X": 2}),
+        ("A[N_X, I, J] @ B[N, J, K] -> C[N, I, K]", {"X": 1}),
+        ("A[N_X, I, J] @ B[N_X, J, K] -> C[N, I, K]", {"X": 1}),
+        ("A[N, I, J_X] @ B[N, J_X, K] -> C[N, I, K]", {"X": 3}),
+    ],
+)
+def test_cases_of_batched_products(text: str, cases: dict[str, int]) -> None:
+    found = ask(text, {"X": 4}, dict.fromkeys("NIJK", 8))
+    assert {case.axis: case.case for case in found.found.cases[0]} == cases
+
+
+def test_primitives_keep_the_split_of_other_axes() -> None:
+    found = ask("A[I_Y, J_X] @ B[J_X, K] -> C[I_Y, K]", {"X": 4, "Y": 2}, dict.fromkeys("IJK", 1024))
+    (step,) = found.best.steps
+    assert (step.step.kind, step.payload_bytes) == (Kind.ALL_REDUCE, 1024 * 1024 * 2 // 2)
+    assert {one.kind: one.payload_bytes for one in primitives(found)}[Kind.ALL_REDUCE] == step.payload_bytes
 
 
 def test_where_compute_takes_as_long() -> None:

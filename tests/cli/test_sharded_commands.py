@@ -257,6 +257,20 @@ BAD: dict[str, tuple[tuple[str, ...], int, str]] = {
     "an unknown dtype": (("shard", "A[I]", *P[:3], "I=8", "--dtype", "fp12"), 2, "unknown dtype 'fp12'"),
     "a product to shard": (("shard", "A[I, J] @ B[J, K]", *P), 2, "shard takes one tensor"),
     "a product to reshard": (("reshard", "A[I, J] @ B[J, K]", *P), 2, "reshard takes one tensor before and after"),
+    "other dimensions after": (("reshard", "A[I_X, J] -> B[J_X, I]", *P[:3], "I=8,J=8"), 2, "keeps the dimensions"),
+    "a function to reshard": (("reshard", "relu(A[I_X]) -> A[I]", *P[:3], "I=8"), 2, "no function of them"),
+    "a sum after a function": (
+        ("matmul", "relu(A[I, J_X] @ B[J_X, K]) -> C[I, K]{U_X}", *P),
+        3,
+        "C is wanted as a pending sum after relu",
+    ),
+    "a set of nothing": (("shard", "A[I]", *P[:3], "I=8", "--set", "junk"), 2, "'junk' sets nothing"),
+    "a set of another kind": (
+        ("shard", "A[I]", *P[:3], "I=8", "--set", "hardware.x=4"),
+        2,
+        "unknown section 'hardware'",
+    ),
+    "a set of a new axis": (("shard", "A[I]", *P[:3], "I=8", "--set", "mesh.Q=4"), 2, "unknown mesh axis 'Q'"),
     "a reshard to matmul": (("matmul", "A[I_X, J] -> A[I, J_X]", *P[:3], "I=8,J=8"), 2, "matmul takes a product"),
     "a sum from nothing": (
         ("reshard", "A[I, J] -> A[I, J]{U_X}", *P[:3], "I=8,J=8"),
@@ -322,3 +336,51 @@ def test_axes_of_size_1_move_nothing_and_it_is_said() -> None:
     ran = run_commcalc("reshard", "A[I_X, J] -> A[I, J]", "--mesh", "X=1", "--dim", "I=8,J=8", "--json")
     assert (ran.json["steps"], ran.json["wire_bytes"]) == ([], 0)
     assert ran.json["notes"] == ["axis X has size 1: nothing moves over it"]
+
+
+def test_letters_that_are_another_axis_are_told_apart() -> None:
+    """With axes X, Y and XY, the axes X and Y together are printed with a comma, and read again as themselves."""
+    asked = ("--mesh", "X=2,Y=2,XY=2", "--dim", "I=8,J=8", "--json")
+    found = run_commcalc("reshard", "A[I_{X,Y}, J] -> A[I, J_{X,Y}]", *asked).json
+    assert found["steps"][0]["before"] == "A[I_{X,Y}, J]"
+    again = run_commcalc("shard", found["steps"][0]["before"], *asked).json
+    assert (again["tensor"], again["local_shape"]) == ("A[I_{X,Y}, J]", [2, 8])
+
+
+def test_of_equal_times_the_fewest_steps_win() -> None:
+    asked = ("--mesh", "X=4", "--dim", "I=8K,J=8K", "--bandwidth", "450GB/s", "--latency", "3us", "--json")
+    found = run_commcalc("reshard", "A[I, J]{U_X} -> A[I, J]", *asked).json
+    assert [step["collective"] for step in found["steps"]] == ["all_reduce"]
+    (other,) = [route for route in found["alternatives"] if route["name"] == "without-all-reduce"]
+    assert other["comm_s"] == found["comm_s"]
+    assert other["lost_because"] == "as cheap, in 2 steps instead of 1"
+
+
+def test_a_shard_of_many_axes_is_not_searched() -> None:
+    axes = ",".join(f"{name}=2" for name in "ABCDEFGH")
+    found = run_commcalc(
+        "shard", "T[I_{ABCDEFGH}, J, K, L]", "--mesh", axes, "--dim", "I=256,J=8,K=8,L=8", "--json"
+    ).json
+    assert (found["local_shape"], found["shards"], found["notes"]) == ([1, 8, 8, 8], 256, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("A[I_X, J_Y, K, L] -> A[I, J, K_{XY}, L]", 24 * 4),
+        ("A[I_X, J_Y, K, L] -> A[I, J, K_X, L_Y]", 24 * 4),
+        ("A[I_{XY}, J, K, L] -> A[I, J_X, K_Y, L]", 24 * 4),
+    ],
+)
+def test_one_exchange_over_axes_of_several_dimensions(text: str, sent: int) -> None:
+    """Each of 4 devices keeps a quarter of the 128 B it holds and sends the rest, once; two calls would send 128 B."""
+    found = run_commcalc("reshard", text, "--mesh", "X=2,Y=2", "--dim", "I=4,J=4,K=4,L=4", "--json").json
+    (step,) = found["steps"]
+    assert (step["collective"], step["payload_bytes"], step["wire_bytes"]) == ("all_to_all", 128, sent)
+
+
+def test_nothing_to_do_takes_no_time() -> None:
+    asked = ("--mesh", "X=2", "--dim", "I=4", "--bandwidth", "100GB/s", "--latency", "2us", "--json")
+    found = run_commcalc("reshard", "A[I_X] -> A[I_X]", *asked).json
+    assert (found["steps"], found["wire_bytes"], found["comm_s"]) == ([], 0, 0)
+    assert [route["lost_because"] for route in found["alternatives"]] == ["it takes time, and the cheapest takes none"]

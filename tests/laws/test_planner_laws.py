@@ -134,7 +134,7 @@ def test_cheapest_reshards_can_be_run(question: tuple[State, State, dict[str, in
 @given(st.sampled_from(MESHES), st.data())
 @settings(max_examples=60, deadline=None)
 def test_every_edge_can_be_run(mesh: dict[str, int], data: st.DataObject) -> None:
-    graph = Graph((SIZE, SIZE), mesh, tuple(mesh))
+    graph = Graph((SIZE,) * data.draw(st.sampled_from([2, 3])), mesh, tuple(mesh))
     state = data.draw(st.sampled_from(graph.states()))
     for move in graph.moves(state):
         check(move, graph.sizes, mesh)
