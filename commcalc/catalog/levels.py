@@ -59,7 +59,11 @@ def level_values(level: Level) -> dict[str, object]:
     if level.topology is Topology.TORUS:
         from commcalc.network.torus import wraps
 
-        found |= {"shape": list(level.shape), "wraparound": level.wraparound, "wraps": list(wraps(level))}
+        found |= {
+            "shape": list(level.shape),
+            "wraparound": list(level.joined) or level.wraparound,
+            "wraps": list(wraps(level)),
+        }
     if level.pod:
         found["pod"] = list(level.pod)
     if level.topology is Topology.RING:

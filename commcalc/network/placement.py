@@ -47,7 +47,7 @@ def place(size: int, stride: int, network: Network, devices: int | None = None) 
     On a torus ranks run along the last axis of its shape first.
     """
     found = _placed(size, stride, network, devices)
-    return _on_axes(found, ((size, stride),), network)
+    return _on_axes(found, ((size, stride),), network, alone=devices is not None and devices <= size * stride)
 
 
 def place_axes(mesh: Sequence[tuple[str, int]], axes: Sequence[str], network: Network) -> Placement:
@@ -127,8 +127,10 @@ def _laid_out(factors: list[tuple[int, int]], network: Network, devices: int) ->
     raise _outside(devices, 1, network)
 
 
-def _on_axes(found: Placement, factors: tuple[tuple[int, int], ...], network: Network) -> Placement:
-    """The same with the parts of axes, where a level has some."""
+def _on_axes(
+    found: Placement, factors: tuple[tuple[int, int], ...], network: Network, alone: bool = False
+) -> Placement:
+    """The same with the parts of axes, where a level has some; ``alone``: there is no other group to leave room for."""
     if not any(level.axes for level in network.levels[: found.outermost + 1]):
         return found
     from commcalc.network.torus import Span, wraps
@@ -142,7 +144,7 @@ def _on_axes(found: Placement, factors: tuple[tuple[int, int], ...], network: Ne
             continue
         ends = network.ends(index)
         shape = level.shape or ((ends,) if ends else (members,))
-        held = _held(factors, network.inside(index), shape, wraps(level))
+        held = _held(factors, network.inside(index), shape, wraps(level), alone)
         if held is None or prod(span.members for span in held) != members:
             raise _off_axes(found.size, level)
         spans.append((index, held))
@@ -150,7 +152,7 @@ def _on_axes(found: Placement, factors: tuple[tuple[int, int], ...], network: Ne
 
 
 def _held(
-    factors: tuple[tuple[int, int], ...], unit: int, shape: tuple[int, ...], closed: tuple[bool, ...]
+    factors: tuple[tuple[int, int], ...], unit: int, shape: tuple[int, ...], closed: tuple[bool, ...], alone: bool
 ) -> "tuple[Span, ...] | None":
     """The part of each axis that the group holds; None where it does not lie evenly along them."""
     from commcalc.network.torus import Span
@@ -164,7 +166,7 @@ def _held(
             first, last = max(below, stride), min(below * length, stride * size)
             if last <= first:
                 continue
-            if first % below or last % first or (below * length) % last:
+            if first % below or last % first or ((below * length) % last and not alone):
                 return None
             here.append(Span(last // first, first // below, closed[at] and last == below * length, length))
         if len(here) > 1:  # two pieces of one axis with others between them

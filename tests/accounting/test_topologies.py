@@ -99,7 +99,7 @@ def test_runner_up_and_choice_are_in_the_document() -> None:
 
 def test_a_degree_off_the_axes_has_no_answer() -> None:
     model = "{num_attention_heads: 6, hidden_size: 384, num_hidden_layers: 1, intermediate_size: 96}"
-    ran = run_commcalc("ledger", "--model", model, "--tp", "6", "--hardware", "tpu-v5e")
+    ran = run_commcalc("ledger", "--model", model, "--tp", "6", "--dp", "4", "--hardware", "tpu-v5e")
     assert ran.status == 3
     assert "error: a group of 6 ranks does not lie evenly along the axes of ici (torus 16x16)" in ran.err
 

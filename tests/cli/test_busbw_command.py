@@ -64,6 +64,13 @@ def test_best_possible_times(kind: str, microseconds: float) -> None:
     assert found.time_s * 1e6 == pytest.approx(microseconds, rel=1e-9)
 
 
+def test_a_measured_bus_bandwidth() -> None:
+    """4 GiB over 4 nodes of 8 B200 at 377.34 GB/s of busbw: 22.053 ms (stas00/ml-engineering network/README.md)."""
+    found = bandwidths("all_reduce", 32, payload_bytes=4 * GIB, busbw=377.34e9)
+    assert found.time_s is not None
+    assert found.time_s * 1e3 == pytest.approx(22.053, abs=5e-4)
+
+
 def test_nccl_turns_bus_into_algorithm_bandwidth() -> None:
     found = bandwidths("all_reduce", 8, payload_bytes=67108864, busbw=360e9)
     assert found.algbw / 1e9 == pytest.approx(205.71428571428572, rel=1e-9)

@@ -216,6 +216,13 @@ def test_a_group_that_does_not_follow_the_axes_is_refused(size: int) -> None:
         place(size, 1, torus(16, 16))
 
 
+def test_a_group_alone_takes_what_it_needs_of_an_axis() -> None:
+    """3 chips of an axis of 16 are a line of 3; 24 are no part of the axes."""
+    assert place(3, 1, torus(16, 16), 3).spans_on(0) == (Span(3, 1, False, 16),)
+    with pytest.raises(IllegalDegree, match="does not lie evenly"):
+        place(24, 1, torus(16, 16), 24)
+
+
 def test_a_group_larger_than_the_torus_is_refused() -> None:
     with pytest.raises(IllegalDegree, match="does not fit in the network"):
         place(512, 1, torus(16, 16))
