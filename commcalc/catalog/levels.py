@@ -283,12 +283,16 @@ def _wraparound(item: Section, path: str, reading: Reading) -> tuple[Wraparound,
 
 
 def _algorithms(item: Section, path: str, reading: Reading) -> tuple[Algorithm, ...]:
-    """A list of names, or one."""
+    """A list of names, or one text with commas between them, as ``--set`` gives it."""
     node = item.entries.get("algorithms")
     if node is None:
         return ()
     found: list[Algorithm] = []
-    for one in node.items if isinstance(node, Items) else [node]:
+    names: list[Node] = list(node.items) if isinstance(node, Items) else [node]
+    if isinstance(node, Leaf) and node.value is not None and len(node.text) <= 400:
+        parts = [part.strip() for part in node.text.strip("[]").split(",")]
+        names = [Leaf(part, part, node.where) for part in parts]
+    for one in names:
         where = f"{one.where} {path}.algorithms"
         try:
             name = scalar_of(one, where).text

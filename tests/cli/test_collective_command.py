@@ -111,6 +111,12 @@ def test_a_level_that_lists_the_flat_ring_takes_it_where_it_is_faster() -> None:
     offer = ["--set", "hardware.network.infiniband.algorithms=ring"]
     listed = asked("all_reduce", *args, *offer)
     assert (listed["best"], [one["name"] for one in listed["algorithms"]]) == ("ring", ["ring"])
+    three = asked("all_reduce", *args, *offer[:1], f"{offer[1]},hierarchical, double-binary-tree")
+    assert [one["name"] for one in three["not_offered"]] == []
+    assert three["best"] == min(three["algorithms"], key=lambda one: one["time_s"])["name"] == "double-binary-tree"
+    assert three["runner_up"] == three["algorithms"][1]["name"]
+    none = run_commcalc("collective", "all_reduce", *args, *offer[:1], "hardware.network.infiniband.algorithms=rign")
+    assert (none.status, "unknown algorithm 'rign'" in none.err) == (2, True)
 
 
 def test_primitives_are_compared_on_one_array_cheapest_first() -> None:
