@@ -6,6 +6,7 @@ Source: Hockney 1994 for the two terms; `forms` has the steps and bytes of each 
 textbook convention is the scaling book's, part 3: the larger of the two terms, and no ``(n-1)/n``.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from commcalc.algebra.collective import Convention, Kind
@@ -60,6 +61,28 @@ def larger(one: Number, other: Number) -> Number:
     if hasattr(one, "shape") or hasattr(other, "shape"):
         return one * (one >= other) + other * (other > one)
     return max(one, other)
+
+
+def cheapest(costs: Sequence[Cost]) -> Cost:
+    """The cost of least time, the first of equals; for arrays element by element.
+
+    Where elements take different algorithms the result is called ``auto``, and has no one rate.
+    """
+    best = costs[0]
+    for cost in costs[1:]:
+        better = cost.time_s < best.time_s
+        if not hasattr(better, "shape"):
+            best = cost if better else best
+            continue
+        numbers = {
+            name: getattr(cost, name) * better + getattr(best, name) * (better == 0)
+            for name in ("steps", "latency_s", "bandwidth_s", "egress_bytes")
+        }
+        if better.all() or not better.any():
+            best = (cost if better.all() else best)._replace(**numbers)
+        else:
+            best = best._replace(**numbers, algorithm=Algorithm.AUTO, bandwidth=None, link_bytes=None)
+    return best
 
 
 def share(payload_bytes: Number, ratio: tuple[Number, Number]) -> Number:

@@ -18,7 +18,7 @@ speed depends on intra-node speed"; NCCL src/graph/tuning.cc for the steps of th
 import math
 
 from commcalc.algebra.collective import Convention, Kind, wire_bytes
-from commcalc.network.cost import Algorithm, Cost, ring, share, timed
+from commcalc.network.cost import Algorithm, Cost, Number, ring, share, timed
 from commcalc.network.forms import MESSAGES, Form, ceil_log2
 from commcalc.network.hierarchy import Phase, Priced, Ways, not_offered, offered_by, on_level
 from commcalc.network.link import Level, Network
@@ -110,11 +110,11 @@ def _by(
 _AS_A_RING = (_A.RING, _A.PAIRWISE, _A.DIRECT, _A.TWO_SHOT)
 
 
-def _sent(kind: Kind, payload: int, n: int, phases: tuple[Phase, ...], convention: Convention) -> int:
+def _sent(kind: Kind, payload: int, n: int, phases: tuple[Phase, ...], convention: Convention) -> Number:
     """What one device sends in all phases."""
     alike = all(phase.cost.algorithm in _AS_A_RING for phase in phases)
     if alike and kind is not Kind.BROADCAST and convention is Convention.EXACT:
-        return int(wire_bytes(kind, payload, n))
+        return wire_bytes(kind, payload, n)
     return sum(phase.cost.egress_bytes for phase in phases)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.errors import UsageError
-from commcalc.network.cost import Algorithm, Cost, candidates, cost_on, usual
+from commcalc.network.cost import Algorithm, Cost, candidates, cheapest, cost_on, usual
 from commcalc.network.link import Level, Network, Topology
 from commcalc.network.placement import Placement
 
@@ -58,7 +58,7 @@ def price(
     algorithm: Algorithm = Algorithm.AUTO,
     convention: Convention = Convention.EXACT,
 ) -> Priced:
-    """Time of one call.
+    """Time of one call; an array of payloads gives arrays, the least time element by element.
 
     With ``auto`` the fastest that the level offers (the first of equals). A named algorithm is taken where the kind can
     use it; a kind that cannot (a gather where ``in-network`` is named) takes the usual one of its level. ``ring``
@@ -69,6 +69,8 @@ def price(
         found = ways(kind, payload_bytes, placement, network, convention).offered
         if len(found) == 1:
             return found[0]
+        if hasattr(payload_bytes, "shape"):
+            return Priced(cheapest([one.cost for one in found]), found[0].level, ())
         by_time = sorted(found, key=lambda one: one.cost.time_s)
         return by_time[0]._replace(runner_up=RunnerUp(by_time[1].cost.algorithm, float(by_time[1].cost.time_s)))
     if len(placement.parts) > 1 or placement.uneven:
@@ -196,7 +198,7 @@ def on_level(
     wanted = offered_by(level, possible, usual_of(level, kind) or possible)
     if algorithm is Algorithm.AUTO:
         found = _priced(wanted, kind, payload, n, placement, index, network, convention)
-        return min((one.cost for one in found), key=lambda cost: float(cost.time_s))
+        return cheapest([one.cost for one in found])
     if algorithm in possible and (algorithm in wanted or not level.algorithms):
         if algorithm is Algorithm.IN_NETWORK and level.in_network is None:
             raise UsageError(

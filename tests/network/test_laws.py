@@ -171,3 +171,30 @@ def test_wire_rate_in_the_switch_never_exceeds_the_link(payload: int, n: int) ->
     assert way.busbw is not None
     assert way.busbw / 450e9 == pytest.approx(2 * (n - 1) / (n + 1))
     assert (way.busbw > 450e9) == (n > 3)
+
+
+CLUSTER = Network(
+    (
+        Level("nvlink", 450e9, devices=8, latency_s=1.9e-6, in_network=InNetworkReduction(25e-6, 5)),
+        Level("ib", 50e9, latency_s=4e-6),
+    )
+)
+POD = Network((Level("ici", 45e9, Topology.TORUS, devices=16, latency_s=1e-6, shape=(4, 4)), Level("dcn", 6.25e9)))
+
+
+@given(
+    st.lists(st.integers(0, 2**34), min_size=1, max_size=6),
+    st.sampled_from([(CLUSTER, 8), (CLUSTER, 32), (CLUSTER, 12), (POD, 16), (POD, 64)]),
+    st.sampled_from(KINDS),
+    CONVENTIONS,
+)
+def test_an_array_of_payloads_is_priced_element_by_element(
+    payloads: list[int], where: tuple[Network, int], kind: Kind, convention: Convention
+) -> None:
+    """The least time of each, by whichever algorithm."""
+    network, n = where
+    at = place(n, 1, network, n)
+    many = price(kind, np.array(payloads), at, network, convention=convention).cost  # type: ignore[arg-type]
+    each = [price(kind, payload, at, network, convention=convention).cost for payload in payloads]
+    assert np.allclose(many.time_s, [one.time_s for one in each], rtol=1e-12, atol=0)
+    assert np.broadcast_to(many.egress_bytes, len(payloads)).tolist() == [one.egress_bytes for one in each]
