@@ -20,7 +20,7 @@ from commcalc.network.link import InNetworkReduction, Level, Network, Topology, 
 from commcalc.network.placement import place
 from commcalc.network.primitive import PRIMITIVES, compare
 from commcalc.network.torus import Span, cost_on_axes, send_across
-from conftest import DATA
+from conftest import DATA, ask, fields
 
 BOOK, EXACT = Convention.TEXTBOOK, Convention.EXACT
 AR, AG, RS, A2A, BROADCAST = Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL, Kind.BROADCAST
@@ -29,9 +29,7 @@ CASES = {case["id"]: case for case in yaml.safe_load((DATA / "goldens_links.yaml
 ANSWERS: dict[str, Callable[[Any], dict[str, Any]]] = {}
 # Cases of these topics whose question is not what a link or a collective costs.
 ELSEWHERE = {
-    "GPU-21": "memory and days of a training run",
-    "GPU-22": "tokens of a batch over GPUs",
-    "GPU-23": "tokens of a batch over GPUs",
+    "GPU-21": "memory and days of a training run, which have no answer yet",
     "GPU-25": "traffic of a ragged AllToAll of experts, which has no ledger yet",
 }
 
@@ -508,6 +506,28 @@ def _(x: Any) -> dict[str, Any]:
     """A reduce is the broadcast backwards, with a sum in every step."""
     log = ceil_log2(x.p)
     return {"reduce": us(_A.BINOMIAL_TREE, BROADCAST, x, log), "tree_allreduce": us(_A.BINOMIAL_TREE, AR, x, log)}
+
+
+def tokens_of_a_device(batch: int, length: int, devices: int) -> int:
+    """Tokens of a step for each of ``devices``, of which as many hold the same tokens as the batch asks for."""
+    replicas = math.gcd(batch, devices)
+    model = fields(hidden_size=64, num_hidden_layers=1)
+    priced = ask(model, parallelism__dp=replicas, workload__global_batch_size=batch, workload__sequence_length=length)
+    tokens, rest = divmod(priced.ledger.sizes["T"] * priced.ledger.microbatches * replicas, devices)
+    assert rest == 0
+    return tokens
+
+
+@answers("GPU-22")
+def tokens_of_megatrons_runs(given: Any) -> dict[str, Any]:
+    runs = {"16B": (192, 192), "70B": (384, 768), "314B": (1536, 3072)}
+    return {name: tokens_of_a_device(batch, given.s, devices) for name, (batch, devices) in runs.items()}
+
+
+@answers("GPU-23")
+def tokens_of_deepseeks_batch(given: Any) -> dict[str, Any]:
+    each = tokens_of_a_device(given.b, given.s, given.n)
+    return {"batch": each * given.n, "per_gpu": each, "batch_in_dp_section": each * given.n}
 
 
 @pytest.mark.parametrize("ident", [ident for ident in CASES if ident not in ELSEWHERE])
