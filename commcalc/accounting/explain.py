@@ -71,7 +71,9 @@ def explain_time(found: Priced | None, n: int, payload_bytes: int, tail: str) ->
                 line = f"egress = 1 * payload = 1 * {format_bytes(payload_bytes)} = {format_bytes(payload_bytes)} B"
             lines.insert(0, line)
         return lines
-    lines = [f"time = the phases one after another = {total} (hierarchical{tail})"]
+    together = sum(float(phase.cost.time_s) for phase in found.phases) > 1.0000001 * float(found.cost.time_s)
+    how = "the phases of the slowest level" if together else "the phases one after another"
+    lines = [f"time = {how} = {total} (hierarchical{tail})"]
     for phase in found.phases:
         lines.append(
             f"  {phase.kind} of {format_bytes(phase.payload_bytes)} B over {phase.group_size} on {phase.level}: "

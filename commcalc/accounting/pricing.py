@@ -197,7 +197,9 @@ def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[
     if idle:
         said.append(f"latency is taken as zero on {', '.join(idle)}")
     if any(entry.priced and entry.priced.phases for entry in priced.entries):
-        said.append("phases of a collective over several levels follow one another; their times add up")
+        textbook = priced.ledger.convention is Convention.TEXTBOOK
+        how = "run at once: the slowest level counts" if textbook else "follow one another; their times add up"
+        said.append(f"phases of a collective over several levels {how}")
     if priced.ledger.convention is Convention.TEXTBOOK:
         said.append("textbook convention: times drop (n-1)/n and are the larger of latency and bandwidth")
     return said

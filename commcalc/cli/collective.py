@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Annotated, NamedTuple, Optional, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -13,6 +13,7 @@ from commcalc.algebra.collective import Kind
 from commcalc.catalog.hardware import Hardware
 from commcalc.catalog.machine import Machine, machine
 from commcalc.cli import options as o
+from commcalc.cli import sizes
 from commcalc.cli.output import Format, colour_of_terminal, warn, width_of_terminal, write
 from commcalc.errors import CommcalcError, UsageError, raise_all
 from commcalc.network.busbw import kind_named
@@ -66,16 +67,11 @@ def collective(
     ] = None,
     dtype: o.DtypeOption = None,
     group_size: o.GroupSize = None,
-    mesh: Annotated[
-        o.Text, typer.Option("--mesh", metavar="AXES", help="Mesh, slowest axis first: X=4,Y=8.", show_default=False)
-    ] = None,
+    mesh: sizes.MeshOption = None,
     axes: Annotated[
         o.Text, typer.Option("--axes", metavar="AXES", help="Axes of the group [all of --mesh].", show_default=False)
     ] = None,
-    dim: Annotated[
-        Optional[list[str]],
-        typer.Option("--dim", metavar="NAME=SIZE", help="Size of a dimension of the tensor.", show_default=False),
-    ] = None,
+    dim: sizes.Dims = None,
     hardware: o.Hardware = None,
     shape: Annotated[
         o.Text, typer.Option("--shape", metavar="AxBxC", help="Slice of the machine's torus.", show_default=False)
@@ -125,8 +121,9 @@ def _reducing(hardware: Hardware) -> Hardware:
     """The machine whose innermost level reduces in its switch, from two devices on."""
     first, *rest = hardware.network.levels
     if first.axes or first.in_network is not None or first.topology != "switch":
-        if first.in_network is not None:
-            return hardware
+        if first.in_network is not None:  # asked for, so also for groups that the software would not use it for
+            first = first._replace(in_network=first.in_network._replace(min_ranks=2))
+            return hardware._replace(network=Network((first, *rest)))
         raise UsageError(f"{first.name} is a {first.topology}: it has no switch that could sum", where="--in-network")
     sums = InNetworkReduction(latency_s=2 * first.latency_s)
     return hardware._replace(network=Network((first._replace(in_network=sums), *rest)))
@@ -138,7 +135,7 @@ def _question(
     payload: str | None,
     elements: str | None,
     group_size: str | None,
-    mesh: str | None,
+    mesh: Sequence[str] | None,
     axes: str | None,
     dims: Sequence[str],
     dtype: str | None,
@@ -157,31 +154,33 @@ def _question(
     element = attempt(f"--dtype {(dtype or '')[:60]}", parse_dtype, dtype) if dtype is not None else Dtype.BF16
     bits = element.bits if element is not None else 0
     tensor = kind is not None and "[" in kind
-    sizes = attempt(f"--mesh {(mesh or '')[:60]}", _mesh, mesh) if mesh is not None else None
+    axis_sizes = tuple(sizes.mesh_of(mesh, problems).items())
+    if len(axis_sizes) > MOST_AXES:
+        problems.append(UsageError(f"{len(axis_sizes)} axes; a mesh has at most {MOST_AXES}", where="--mesh"))
     names = None if axes is None else tuple(part.strip() for part in axes.split(","))
     count = attempt(f"--group-size {(group_size or '')[:60]}", parse_count, group_size) if group_size else None
     if group_size is not None and not group_size:
         problems.append(UsageError("an empty group size", where="--group-size", hint="--group-size 8"))
-    if group_size is not None and mesh is not None:
+    if group_size is not None and mesh:
         problems.append(UsageError("a group size and a mesh", where="--group-size, --mesh", hint="give one of them"))
-    if group_size is None and mesh is None:
+    if group_size is None and not mesh:
         problems.append(
             UsageError("no group is given", where="the command line", hint="--group-size 8 or --mesh X=4,Y=2")
         )
-    if axes is not None and mesh is None:
+    if axes is not None and not mesh:
         problems.append(UsageError("axes of no mesh", where="--axes", hint="add --mesh X=4,Y=2"))
     if tensor:
         for option, value in (("--bytes", payload), ("--elements", elements), ("--axes", axes)):
             if value is not None:
                 told = f"{option} beside a tensor, whose sharding says it"
                 problems.append(UsageError(told, where=option, hint="leave it out"))
-        if mesh is None and group_size is not None:
+        if not mesh and group_size is not None:
             problems.append(UsageError("a tensor's axes need a mesh", where="--group-size", hint="--mesh X=8"))
         raise_all(problems)
         from commcalc.cli.sharding_change import change_of
 
-        step_kind, bytes_, step_axes = change_of(str(kind), sizes or (), dims, bits)
-        return Question(step_kind, bytes_, sizes or (), step_axes)
+        step_kind, bytes_, step_axes = change_of(str(kind), axis_sizes, dims, bits)
+        return Question(step_kind, bytes_, axis_sizes, step_axes)
     for one in dims:
         problems.append(
             UsageError("a dimension of no tensor", where=f"--dim {one[:60]}", hint="'A[I_X, J] -> A[I, J]'")
@@ -200,7 +199,7 @@ def _question(
             UsageError("no payload", where="the command line", hint="--bytes 128MiB, --elements or a tensor")
         )
     raise_all(problems)
-    group = sizes or (("group", count or 1),)
+    group = axis_sizes or (("group", count or 1),)
     return Question(named, size or 0, group, names or tuple(name for name, _ in group))
 
 
@@ -210,22 +209,6 @@ def _priced_kind(text: str) -> Kind:
     if name not in Kind.__members__.values():
         raise UsageError(f"{name} has no price here, only its factor", where="KIND", hint=f"commcalc busbw {name}")
     return Kind(name)
-
-
-def _mesh(text: str) -> tuple[tuple[str, int], ...]:
-    """``X=4,Y=8`` as axes with their sizes."""
-    found: dict[str, int] = {}
-    for part in text.split(","):
-        name, equals, size = part.partition("=")
-        name = name.strip()
-        if not equals or not name.isidentifier():
-            raise UsageError(f"{part.strip()[:60]!r} is no axis with its size", hint="--mesh X=4,Y=8")
-        if name in found:
-            raise UsageError(f"axis {name} stands twice in the mesh", hint="--mesh X=4,Y=8")
-        found[name] = parse_count(size)
-    if len(found) > MOST_AXES:
-        raise UsageError(f"{len(found)} axes; a mesh has at most {MOST_AXES}")
-    return tuple(found.items())
 
 
 def _said(found: Machine, placement: Placement, payload_bytes: int, kind: Kind | None) -> report.Said:
@@ -241,7 +224,10 @@ def _said(found: Machine, placement: Placement, payload_bytes: int, kind: Kind |
     if idle and placement.size > 1:
         said.append(f"no latency is given for {', '.join(idle)}: taken as zero")
     if len(placement.parts) > 1:
-        said.append("phases of a collective over several levels follow one another; their times add up")
+        serial = "follow one another; their times add up"
+        textbook = "run at once (textbook): the slowest level counts"
+        how = textbook if found.links.convention == "textbook" else serial
+        said.append(f"phases of a collective over several levels {how}")
     if found.links.convention == "textbook":
         said.append("textbook convention: times drop (n-1)/n and are the larger of latency and bandwidth")
     if placement.size == 1:

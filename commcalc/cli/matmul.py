@@ -13,6 +13,7 @@ from commcalc.algebra.expression import Expression
 from commcalc.algebra.gradient import gradient
 from commcalc.cli import options as o
 from commcalc.cli import sharded as s
+from commcalc.cli import sizes
 from commcalc.errors import UsageError
 from commcalc.report.matmul import (
     Told,
@@ -37,8 +38,8 @@ Examples:
 def matmul(
     ctx: typer.Context,
     expression: s.ExpressionArgument,
-    mesh: s.MeshOption = None,
-    dim: s.Dims = None,
+    mesh: sizes.MeshOption = None,
+    dim: sizes.Dims = None,
     dtype: s.DtypeOption = None,
     pad: s.Pad = False,
     sub_axes: s.SubAxes = False,

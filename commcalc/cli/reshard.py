@@ -9,6 +9,7 @@ from commcalc.accounting.resharding import reshardings
 from commcalc.algebra.expression import Expression
 from commcalc.cli import options as o
 from commcalc.cli import sharded as s
+from commcalc.cli import sizes
 from commcalc.cli.output import say
 from commcalc.errors import NotationError, UsageError
 from commcalc.report.reshard import reshard_document, reshard_explanation, reshard_tables, route_record
@@ -27,8 +28,8 @@ Examples:
 def reshard(
     ctx: typer.Context,
     expression: s.ExpressionArgument,
-    mesh: s.MeshOption = None,
-    dim: s.Dims = None,
+    mesh: sizes.MeshOption = None,
+    dim: sizes.Dims = None,
     dtype: s.DtypeOption = None,
     pad: s.Pad = False,
     sub_axes: s.SubAxes = False,

@@ -8,6 +8,7 @@ from commcalc.algebra.expression import Expression
 from commcalc.algebra.sharding import bytes_per_device, local_shape, replicas, shards
 from commcalc.cli import options as o
 from commcalc.cli import sharded as s
+from commcalc.cli import sizes
 from commcalc.cli.output import say
 from commcalc.errors import UsageError
 from commcalc.report.sharded import Block, shard_document, shard_tables, told_of
@@ -24,8 +25,8 @@ Examples:
 def shard(
     ctx: typer.Context,
     expression: s.ExpressionArgument,
-    mesh: s.MeshOption = None,
-    dim: s.Dims = None,
+    mesh: sizes.MeshOption = None,
+    dim: sizes.Dims = None,
     dtype: s.DtypeOption = None,
     pad: s.Pad = False,
     explain: s.Explain = False,
@@ -39,13 +40,13 @@ def shard(
     s.check_sizes_only(ctx.params)
     problem, kind = s.asked(ctx.params, pad=pad, sub_axes=False, shape=_one_tensor, planned=False)
     operand = problem.expression.first
-    sharding, given, sizes = operand.sharding, problem.given, problem.sizes
-    local = local_shape(sharding, sizes, given)
-    held = bytes_per_device(sharding, sizes, given, kind.bits)
+    sharding, given, size_of = operand.sharding, problem.given, problem.sizes
+    local = local_shape(sharding, size_of, given)
+    held = bytes_per_device(sharding, size_of, given, kind.bits)
     block = Block(
         operand.name,
         sharding,
-        tuple(sizes[name] for name in sharding.dims),
+        tuple(size_of[name] for name in sharding.dims),
         local,
         held,
         shards(sharding, given),
@@ -58,7 +59,7 @@ def shard(
         elements = "*".join(str(size) for size in local) or "1"
         lines = [
             *(
-                f"{name}: {sizes[name]} / {given.size(axes)} = {size}"
+                f"{name}: {size_of[name]} / {given.size(axes)} = {size}"
                 for name, axes, size in zip(sharding.dims, sharding.split, local, strict=True)
             ),
             f"bytes per device = {elements} elements * {kind.bits}/8 B = {held:,} B",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +15,7 @@ from commcalc.algebra.problem import Problem, bind
 from commcalc.catalog.job import Links, resolve_links
 from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, width_of_terminal, write
+from commcalc.cli.sizes import dims_of, mesh_of
 from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError, raise_all
 from commcalc.network.fabric import Fabric
 from commcalc.report.sharded import Style
@@ -24,18 +24,6 @@ from commcalc.units import Dtype, parse_count, parse_dtype, parse_tokens
 
 ExpressionArgument = Annotated[
     str, typer.Argument(metavar="EXPRESSION", help="Tensors in the notation A[I_X, J], or - for stdin.")
-]
-MeshOption = Annotated[
-    Optional[list[str]],
-    typer.Option(
-        "--mesh", metavar="AXIS=SIZE,...", help="The mesh, innermost axis last, like X=4,Y=2.", show_default=False
-    ),
-]
-Dims = Annotated[
-    Optional[list[str]],
-    typer.Option(
-        "--dim", metavar="NAME=SIZE", help="The size of a dimension, like I=8192 or I=8K.", show_default=False
-    ),
 ]
 DtypeOption = Annotated[
     o.Text, typer.Option("--dtype", metavar="DTYPE", help="Element type [bf16].", show_default=False)
@@ -58,51 +46,15 @@ Notation = Annotated[
 NOTATIONS = ("book", "spec")
 # The sections of sizes that `--set` knows.
 _SIZES = ("mesh", "dims")
-_NAMED = re.compile(r"\s*([^\W\d][\w']*)\s*[=:]\s*(\S+)\s*$")
-
-
-class _Asked:
-    """Collects what is wrong in the options, so that all of it is told at once."""
-
-    def __init__(self) -> None:
-        self.problems: list[CommcalcError] = []
-
-    def pairs(self, given: Sequence[str] | None, option: str, read: Callable[[str], int]) -> dict[str, int]:
-        """``X=4,Y=2``, in one option or several."""
-        found: dict[str, int] = {}
-        for text in given or ():
-            for part in text.strip().strip("{}").split(","):
-                where = f"{option} {text[:60]}"
-                match = _NAMED.match(part)
-                if match is None:
-                    self.problems.append(
-                        UsageError(f"{part[:60]!r} is no NAME=SIZE", where=where, hint=f"{option} X=4")
-                    )
-                    continue
-                name, size = match.groups()
-                if name in found:
-                    self.problems.append(UsageError(f"{name} is given twice", where=where))
-                    continue
-                try:
-                    found[name] = read(size)
-                except CommcalcError as problem:
-                    problem.where = where
-                    self.problems.append(problem)
-        return found
 
 
 def asked(
     params: Mapping[str, Any], *, pad: bool, sub_axes: bool, shape: Callable[[Expression], None], planned: bool = True
 ) -> tuple[Problem, Dtype]:
     """The problem of an expression, a mesh and sizes; ``shape`` refuses expressions of another command."""
-    told = _Asked()
-    sizes = told.pairs(params.get("mesh"), "--mesh", parse_count)
-    told.problems += [
-        UsageError(f"{name!r} is no name of an axis", where="--mesh", hint="letters, digits and _")
-        for name in sizes
-        if "'" in name
-    ]
-    dims = told.pairs(params.get("dim"), "--dim", parse_tokens)
+    problems: list[CommcalcError] = []
+    sizes = mesh_of(params.get("mesh"), problems)
+    dims = dims_of(params.get("dim"), problems)
     for section, name, value, origin in _replaced(params):
         try:
             if section == "mesh" and name not in sizes:
@@ -112,15 +64,15 @@ def asked(
             )
         except CommcalcError as problem:
             problem.where = origin
-            told.problems.append(problem)
+            problems.append(problem)
     dtype = Dtype.BF16
     if params.get("dtype") is not None:
         try:
             dtype = parse_dtype(str(params["dtype"]))
         except CommcalcError as problem:
             problem.where = f"--dtype {str(params['dtype'])[:60]}"
-            told.problems.append(problem)
-    raise_all(told.problems)
+            problems.append(problem)
+    raise_all(problems)
     text = str(params["expression"])
     expression = parse_expression(_stdin() if text == "-" else text, sizes)
     shape(expression)

@@ -9,8 +9,8 @@ from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.notation import parse_tensor
 from commcalc.algebra.reshard import reshard
 from commcalc.algebra.sharding import Sharding, local_shape
+from commcalc.cli.sizes import dims_of
 from commcalc.errors import CommcalcError, NotationError, UsageError, raise_all
-from commcalc.units import parse_tokens
 
 
 def change_of(
@@ -43,24 +43,15 @@ def change_of(
     return step.kind, step.payload(bits).value(sizes | dict(mesh)), step.axes
 
 
-def _sizes(dims: Sequence[str], tensor: Sharding) -> dict[str, int]:
-    """``NAME=SIZE`` of every dimension of the tensor."""
-    found: dict[str, int] = {}
+def _sizes(given: Sequence[str], tensor: Sharding) -> dict[str, int]:
+    """The size of every dimension of the tensor, and of no other."""
     problems: list[CommcalcError] = []
-    for given in (part for one in dims for part in one.split(",")):
-        name, equals, size = given.partition("=")
-        where = f"--dim {given[:60]}"
-        if not equals:
-            problems.append(UsageError(f"{given[:60]!r} sets no size", where=where, hint="--dim I=1024"))
-            continue
-        try:
-            found[name.strip()] = parse_tokens(size)
-        except CommcalcError as problem:
-            problem.where = where
-            problems.append(problem)
-        if name.strip() not in tensor.dims:
-            known = f"dimensions: {', '.join(tensor.dims)}"
-            problems.append(UsageError(f"the tensor has no dimension {name.strip()[:60]!r}", where=where, hint=known))
+    found = dims_of(given, problems)
+    known = f"dimensions: {', '.join(tensor.dims)}"
+    for name in found:
+        if name not in tensor.dims:
+            told = f"the tensor has no dimension {name[:60]!r}"
+            problems.append(UsageError(told, where=f"--dim {name[:60]}", hint=known))
     for dim in tensor.dims:
         if dim not in found and not problems:
             problems.append(UsageError(f"no size of dimension {dim}", where="--dim", hint=f"--dim {dim}=1024"))

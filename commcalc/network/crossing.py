@@ -9,6 +9,7 @@
     direct        a message: the outermost level that it crosses
 
 Phases follow one another, so their times add up; a network that overlaps them is faster by at most the smaller part.
+The textbook convention overlaps them: the slowest level counts.
 Each member has its own port across (a rail); ports that are shared, and uplinks that carry less than all ports
 together, are slower by as much (`Level.rate`).
 Sources: NCCL's hierarchical form as in the scaling book, part 12; stas00/ml-engineering network/README.md, "Inter-node
@@ -95,15 +96,26 @@ def _by(
         cost = on_level(kind, payload, n, placement, index, network, inside, convention)
         return Priced(cost._replace(algorithm=_A.DIRECT), outer.name, ())
     phases = _phases(kind, payload, placement, network, inside, convention)
+    counted = _slowest_level(phases) if convention is Convention.TEXTBOOK else phases
     cost = Cost(
         _A.HIERARCHICAL,
         sum(phase.cost.steps for phase in phases),
-        sum(phase.cost.counted[0] for phase in phases),
-        sum(phase.cost.counted[1] for phase in phases),
+        sum(phase.cost.counted[0] for phase in counted),
+        sum(phase.cost.counted[1] for phase in counted),
         _sent(kind, payload, placement.size, phases, convention),
         None,
     )
     return Priced(cost, outer.name, phases)
+
+
+def _slowest_level(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+    """The phases on the level that takes longest: the scaling book's time is the largest over the levels (part 12)."""
+
+    def on(level: str) -> tuple[Phase, ...]:
+        return tuple(phase for phase in phases if phase.level == level)
+
+    levels = dict.fromkeys(phase.level for phase in phases)
+    return max((on(level) for level in levels), key=lambda some: sum(float(phase.cost.time_s) for phase in some))
 
 
 # Phases by these send together what one ring sends, so the count is rounded once.

@@ -285,8 +285,3 @@ def textbook(algorithm: Algorithm, kind: Kind, n: Number, exact: Form) -> Form:
         return over * n, under * (n - 1 + (n == 1))
 
     return exact._replace(sent=limit(exact.sent), link=limit(exact.link), through=limit(exact.through))
-
-
-def one_after_another(found: Form, n: Number) -> Form:
-    """The same where a device sends to one peer at a time: as many steps as peers for each that reached all at once."""
-    return found._replace(steps=found.steps * (n - 1))

@@ -98,11 +98,14 @@ def primitive(
         inside = {phase.cost.algorithm for phase in chosen.phases}
         if chosen.cost.algorithm is not algorithm and algorithm not in inside and placement.size > 1:
             names = [way.name for way in (*offered, *others)]
+            level = network.levels[placement.outermost]
+            few = level.in_network is not None and placement.size < level.in_network.min_ranks
+            told = f"its switch sums from {level.in_network.min_ranks} devices on; " if few and level.in_network else ""
             raise UsageError(
                 f"{algorithm} does not run {kind} over {placement.size} devices on "
                 f"{network.levels[placement.outermost].name}",
                 where=f"--algorithm {algorithm}",
-                hint=f"here run {', '.join(names)}",
+                hint=f"{told if algorithm is Algorithm.IN_NETWORK else ''}here run {', '.join(names)}",
             )
         best = _way(kind, payload_bytes, placement, network, convention, chosen, algorithm)
         if best.name not in [way.name for way in offered]:

@@ -9,13 +9,15 @@ an axis is a ring whose hops are two links long, and the group between shares th
 
 with w the rate of one link in one direction. For k axes the array is cut into k parts that walk the axes in different
 orders. With parts of the right sizes every axis is busy all the time: the loads of the axes add up to V (N-1)/N
-whatever the sizes are. AllReduce is ReduceScatter and AllGather.
+whatever the sizes are, unless some axes are too slow for what must cross them alone. AllReduce is ReduceScatter and
+AllGather. A send is between the two members that are farthest apart, a permute between neighbours.
 
 Sources: How To Scale Your Model, parts 2 and 3 (sharding), which drops (n-1)/n and takes the larger of hops times
 latency and bytes over bandwidth: the textbook convention; ND AllToAll there, dimension by dimension. Axes of unequal
 rates: derived here; a simulator of dimension-ordered routing gives the same for tori with equal axes.
 """
 
+from itertools import combinations
 from math import lcm, prod
 from typing import NamedTuple
 
@@ -117,11 +119,15 @@ def cost_on_axes(
     """
     if algorithm not in possible(spans, level):
         return None
+    if algorithm is Algorithm.TORUS and kind is Kind.SEND_RECV:
+        return send_across(payload_bytes, spans, level)._replace(algorithm=algorithm)
     if algorithm is Algorithm.TORUS:
         return timed(
             algorithm, _together(kind, spans, convention), payload_bytes, level.rate, level.latency_s, convention
         )
     span = spans[0] if spans else Span(1)
+    if kind is Kind.SEND_RECV and spans:
+        return send_across(payload_bytes, spans, level)._replace(algorithm=algorithm)
     found = form(algorithm, kind, span.members)
     if found is None:
         return None
@@ -149,7 +155,7 @@ def _together(kind: Kind, spans: tuple[Span, ...], convention: Convention) -> Fo
     hops = sum(span.hops for span in spans)
     if kind in (AG, RS, AR):
         over, under = (n, n) if convention is Convention.TEXTBOOK else (n - 1, n)
-        through = (over * common, under * total)
+        through = max(_bounds(spans, rates, common, convention), key=lambda load: load[0] / load[1])
         passes = 2 if kind is AR else 1
         twice = (passes * through[0], through[1])
         gathered, parts = _sent_by_gather(spans, rates, total)
@@ -179,6 +185,22 @@ def _together(kind: Kind, spans: tuple[Span, ...], convention: Convention) -> Fo
     return Form(ends, (back, 1), (shared, 1), (shared, 1))
 
 
+def _bounds(spans: tuple[Span, ...], rates: list[int], common: int, convention: Convention) -> list[tuple[int, int]]:
+    """For each set of axes what must cross it in an AllGather, over what its links carry together.
+
+    N_A members along the axes of a set A hold N_A/N of the array between them, and each gets all but its own from the
+    others: V (N_A-1)/N over the rates of A. All axes together are the usual bound; a slow one alone can be worse.
+    """
+    n = prod(span.members for span in spans)
+    found = []
+    for count in range(1, len(spans) + 1):
+        for chosen in combinations(range(len(spans)), count):
+            members = prod(spans[at].members for at in chosen)
+            over = members if convention is Convention.TEXTBOOK else members - 1
+            found.append((over * common, n * sum(rates[at] for at in chosen)))
+    return found
+
+
 def _sent_by_gather(spans: tuple[Span, ...], rates: list[int], total: int) -> tuple[int, int]:
     """What one device sends in an AllGather over its links, as a ratio to V (N-1)/N.
 
@@ -197,6 +219,7 @@ def send_across(payload_bytes: Number, spans: tuple[Span, ...], level: Level) ->
 
     TPU v5e 4x4, corner to corner: bytes / (2 * 45 GB/s) + 6 hops. Source: How To Scale Your Model, part 2, question 5.
     """
-    hops = sum(span.hops for span in spans)
+    one_way = level.topology is Topology.RING and not level.two_way
+    hops = sum((span.members - 1) * span.hop if one_way else span.hops for span in spans)
     one = (1, len(spans))
     return timed(Algorithm.DIRECT, Form(hops, (1, 1), one, one), payload_bytes, level.rate, level.latency_s)

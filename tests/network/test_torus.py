@@ -290,3 +290,16 @@ def test_alltoall_of_a_torus_is_what_routing_every_block_gives(shape: list[int])
                     loads[(start + step) % size] += part * ends / size
         busiest = max(busiest, *loads)
     assert found.bandwidth_s == pytest.approx(busiest * 2**30 / ends / 45e9)
+
+
+def test_a_slow_axis_alone_can_bind() -> None:
+    """Two of four members 8 links apart on a closed axis, two on an open one: half of V must cross 8 hops each way.
+
+    By counting: 64 such groups on a 16x16 TPU v5e send 64 * 8 V over its 512 directed links of that axis, so V / w.
+    """
+    level = Level("ici", 45e9, topology=Topology.TORUS, shape=(16, 16))
+    spans = (Span(2, 8, closed=True, length=16), Span(2, 1, length=16))
+    for kind, passes in ((Kind.ALL_GATHER, 1), (Kind.REDUCE_SCATTER, 1), (Kind.ALL_REDUCE, 2)):
+        found = cost_on_axes(Algorithm.TORUS, kind, 2**28, spans, level)
+        assert found is not None
+        assert found.bandwidth_s == pytest.approx(passes * 2**28 / 45e9)
