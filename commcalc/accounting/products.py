@@ -9,10 +9,11 @@ from typing import NamedTuple
 from commcalc.algebra.collective import Kind, Step
 from commcalc.algebra.planner import Moved, Multiply, Plan
 from commcalc.algebra.problem import Problem
+from commcalc.algebra.search import IMPOSSIBLE, objective
 from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.size import Size
 from commcalc.algebra.strategies import Found, Named, strategies, wanted_of
-from commcalc.errors import ShardingError
+from commcalc.errors import CommcalcError, ShardingError
 from commcalc.network.fabric import Fabric
 from commcalc.network.hierarchy import Priced
 
@@ -150,7 +151,9 @@ class Pricing(NamedTuple):
     overlap: Overlap = Overlap.NONE
 
     def cost(self, kind: Kind, axes: tuple[str, ...], payload_bytes: int) -> int:
-        """The objective of one collective, for the planner."""
+        """The objective of one collective, for the planner; impossible where its group cannot be laid out."""
+        if self.fabric.refuses(axes) is not None:
+            return IMPOSSIBLE
         if self.objective is Objective.BYTES:
             return self.fabric.wire_bytes(kind, axes, payload_bytes)
         return int(self.fabric.seconds(kind, axes, payload_bytes) * _TICKS)
@@ -194,6 +197,8 @@ def answer(
 
     def weigh(plan: Plan) -> float:
         events = [event for event in plan.events if isinstance(event, Moved)]
+        if objective(plan.key) >= IMPOSSIBLE:
+            return float("inf")
         steps = [bill(problem, pricing.fabric, event) for event in events if event.move.kind is not Kind.SLICE]
         times = _times(plan, steps, pricing)
         return 0.0 if times is None else times.under(pricing.overlap)
@@ -203,7 +208,10 @@ def answer(
         problem, pricing.cost, pricing.compute,
         extra_flops=extra_flops, everything=everything, weigh=weigh if whole else None,
     )  # fmt: skip
-    billed = [strategy(problem, pricing, named) for named in found.plans]
+    possible = [named for named in found.plans if objective(named.plan.key) < IMPOSSIBLE]
+    if found.plans and not possible:
+        raise _refusal(pricing, found.plans[0].collectives)
+    billed = [strategy(problem, pricing, named) for named in possible]
     if not communication:
         silent = [one for one in billed if not one.steps]
         if not silent:
@@ -235,6 +243,12 @@ def tie(one: Strategy) -> tuple[int, int, str]:
     """What decides between equals: steps, then how many are AllGathers or ReduceScatters, then the name."""
     scatters = sum(step.step.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) for step in one.steps)
     return len(one.steps), scatters, one.name
+
+
+def _refusal(pricing: Pricing, moved: Sequence[Moved]) -> CommcalcError:
+    """Why the first of the moves that cannot be made cannot."""
+    refused = (pricing.fabric.refuses(event.move.axes) for event in moved)
+    return next(problem for problem in refused if problem is not None)
 
 
 def _pending_function(problem: Problem) -> ShardingError:

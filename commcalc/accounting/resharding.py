@@ -11,9 +11,9 @@ from commcalc.algebra.collective import Kind
 from commcalc.algebra.notation import format_tensor
 from commcalc.algebra.planner import Moved
 from commcalc.algebra.problem import Problem
-from commcalc.algebra.search import Prices, forward
+from commcalc.algebra.search import IMPOSSIBLE, Prices, forward, objective
 from commcalc.algebra.states import Graph, Move, State, graph_of
-from commcalc.errors import ShardingError
+from commcalc.errors import CommcalcError, ShardingError
 
 # What the sequences that are shown beside the cheapest may not use.
 _WITHOUT: tuple[tuple[str, tuple[Kind, ...]], ...] = (
@@ -85,7 +85,7 @@ def reshardings(problem: Problem, pricing: Pricing) -> Resharding:
     prices = Prices(problem.bits, pricing.cost)
     best = _route(problem, pricing, prices, "cheapest", ())
     if best is None:
-        raise _no_way(problem)
+        raise _no_way(problem, pricing)
     found: dict[tuple[Bill, ...], Route] = {best.steps: best}
     for name, kinds in _WITHOUT:
         other = _route(problem, pricing, prices, name, kinds)
@@ -118,7 +118,7 @@ def _route(
     key = 0
     for now, then in pairwise(states):
         table = forward(graph, {now: 0}, prices, then)
-        if then not in table.keys:
+        if then not in table.keys or objective(table.keys[then]) >= IMPOSSIBLE:
             return None
         moves += table.path(then)
         key += table.keys[then]
@@ -148,14 +148,21 @@ class _Restricted(Graph):
         return [move for move in self.whole.moves(state) if move.kind not in self.without]
 
 
-def _no_way(problem: Problem) -> ShardingError:
+def _no_way(problem: Problem, pricing: Pricing) -> CommcalcError:
     expression = problem.expression
     first, last = expression.stations[0], expression.stations[-1]
     new = [axis for axis in last.sharding.unreduced if axis not in first.sharding.unreduced]
-    shown = format_tensor(last.name, last.sharding)
-    message = f"there is no way to {shown}"
-    hint = None
     if new:
-        message = f"a tensor that is whole over {', '.join(new)} cannot become a pending sum"
-        hint = "only a product over a split dimension leaves one"
-    return ShardingError(message, source=expression.text, span=last.span, hint=hint)
+        return ShardingError(
+            f"a tensor that is whole over {', '.join(new)} cannot become a pending sum",
+            source=expression.text,
+            span=last.span,
+            hint="only a product over a split dimension leaves one",
+        )
+    refused = (pricing.fabric.refuses((axis,)) for axis in problem.axes)
+    return next(
+        (found for found in refused if found is not None),
+        ShardingError(
+            f"there is no way to {format_tensor(last.name, last.sharding)}", source=expression.text, span=last.span
+        ),
+    )

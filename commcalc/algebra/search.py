@@ -12,6 +12,8 @@ from typing import NamedTuple
 from commcalc.algebra.collective import Kind
 from commcalc.algebra.states import CostOf, Graph, Move, State
 
+# The objective of a move that cannot be made where the question is asked: more than any that can.
+IMPOSSIBLE = 1 << 400
 _STEP = 1 << 16
 _OBJECTIVE = 1 << 32
 

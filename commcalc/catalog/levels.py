@@ -175,6 +175,10 @@ def _together(level: Level, item: Section, path: str, reading: Reading, inner: L
         reading.problems.append(SpecError(message, where=f"{node.where} {path}.{key}", hint=hint))
 
     kind = level.topology
+    if level.devices is not None and level.shared_by > level.devices:
+        wrong(f"{level.shared_by} devices share a port, of {level.devices}", "shared_by", "at most all of the level's")
+    if level.wraparound is Wraparound.FULL_POD and not level.pod and kind is Topology.TORUS:
+        wrong("full-pod without the pod", "wraparound", "pod: [16, 16], the shape whose axes close")
     if level.in_network is not None and kind is not Topology.SWITCH:
         wrong(f"a {kind} has no switch that could sum", "in_network_reduction")
     for key, owner in (("shape", Topology.TORUS), ("wraparound", Topology.TORUS), ("pod", Topology.TORUS),

@@ -75,6 +75,8 @@ def busbw(
         hardware,
     )
     notes, warnings = _said(found, both_ways)
+    if hardware is not None and _crosses(hardware, int(found.n)):
+        notes = (*notes, "over several levels the link is what bounds a ring: all ports out of a domain, or one inside")
     _print(found, notes, warnings, style, explain=explain, no_color=no_color)
 
 
@@ -120,7 +122,7 @@ def _asked(
         problems.append(UsageError("--link and --hardware both name the link", where="--link", hint="give one of them"))
     raise_all(problems)
     if hardware is not None:
-        rate = _link_of(hardware, n or 1)
+        rate = _link_of(hardware, n or 1, kind or "")
     elif rate is not None and both_ways:
         rate /= 2
     return bandwidths(
@@ -129,8 +131,8 @@ def _asked(
     )  # fmt: skip
 
 
-def _link_of(hardware: str, n: int) -> float:
-    """One-way rate of a device on the outermost level that a group of ``n`` neighbouring devices needs."""
+def _link_of(hardware: str, n: int, kind: str) -> float:
+    """The one-way rate that bounds what a device of ``n`` neighbouring ones sends."""
     from commcalc.catalog.job import Request
     from commcalc.catalog.machine import machine
 
@@ -138,7 +140,17 @@ def _link_of(hardware: str, n: int) -> float:
     from commcalc.network.hierarchy import egress_rate
     from commcalc.network.placement import place
 
-    return egress_rate(place(n, 1, found, n), found)
+    return egress_rate(place(n, 1, found, n), found, kind)
+
+
+def _crosses(hardware: str, n: int) -> bool:
+    """Whether a group of ``n`` neighbouring devices needs more than one level."""
+    from commcalc.catalog.job import Request
+    from commcalc.catalog.machine import machine
+    from commcalc.network.placement import place
+
+    found = place(n, 1, machine(Request(hardware=hardware)).hardware.network, n)
+    return len(found.parts) > 1 or found.uneven
 
 
 def _said(found: Bandwidths, both_ways: bool) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:

@@ -167,6 +167,8 @@ def _question(
         problems.append(
             UsageError("no group is given", where="the command line", hint="--group-size 8 or --mesh X=4,Y=2")
         )
+    if names is not None and len(set(names)) < len(names):
+        problems.append(UsageError("an axis is named twice", where=f"--axes {(axes or '')[:60]}"))
     if axes is not None and not mesh:
         problems.append(UsageError("axes of no mesh", where="--axes", hint="add --mesh X=4,Y=2"))
     if tensor:

@@ -25,6 +25,10 @@ LIKE = {"reduce": Kind.BROADCAST, "gather": Kind.ALL_GATHER, "scatter": Kind.ALL
 KINDS = (*(kind.value for kind in Kind if kind is not Kind.SLICE), *LIKE)
 
 
+# What no link is faster than, in bytes per second.
+_FASTEST = 1e18
+
+
 class Bandwidths(NamedTuple):
     """One measurement or prediction of a collective over ``n`` devices.
 
@@ -118,6 +122,11 @@ def bandwidths(
         if payload_bytes is None:
             raise UsageError("a time without the payload", where="--time", hint="add --bytes 1GiB")
         algbw = payload_bytes / time_s
+        if isinstance(algbw, float) and algbw > _FASTEST:
+            raise UsageError(
+                f"{payload_bytes} B in {time_s:.4g} s is faster than 10^18 B/s: no link is",
+                where="--time", hint="--time 5ms",
+            )  # fmt: skip
     elif busbw is not None:
         if isinstance(n, int) and n == 1:
             raise UsageError("a group of one device sends nothing: its busbw is 0", where="--group-size 1 --busbw")

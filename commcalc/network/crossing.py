@@ -19,7 +19,7 @@ speed depends on intra-node speed"; NCCL src/graph/tuning.cc for the steps of th
 import math
 
 from commcalc.algebra.collective import Convention, Kind, wire_bytes
-from commcalc.network.cost import Algorithm, Cost, Number, ring, share, timed
+from commcalc.network.cost import Algorithm, Cost, Number, larger, ring, share, timed
 from commcalc.network.forms import MESSAGES, Form, ceil_log2
 from commcalc.network.hierarchy import Phase, Priced, Ways, not_offered, offered_by, on_level
 from commcalc.network.link import Level, Network
@@ -96,26 +96,29 @@ def _by(
         cost = on_level(kind, payload, n, placement, index, network, inside, convention)
         return Priced(cost._replace(algorithm=_A.DIRECT), outer.name, ())
     phases = _phases(kind, payload, placement, network, inside, convention)
-    counted = _slowest_level(phases) if convention is Convention.TEXTBOOK else phases
+    late, sent = (sum(parts) for parts in zip(*(phase.cost.counted for phase in phases), strict=True))
+    if convention is Convention.TEXTBOOK:
+        late, sent = _slowest_level(phases)
     cost = Cost(
         _A.HIERARCHICAL,
         sum(phase.cost.steps for phase in phases),
-        sum(phase.cost.counted[0] for phase in counted),
-        sum(phase.cost.counted[1] for phase in counted),
+        late,
+        sent,
         _sent(kind, payload, placement.size, phases, convention),
         None,
     )
     return Priced(cost, outer.name, phases)
 
 
-def _slowest_level(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
-    """The phases on the level that takes longest: the scaling book's time is the largest over the levels (part 12)."""
-
-    def on(level: str) -> tuple[Phase, ...]:
-        return tuple(phase for phase in phases if phase.level == level)
-
-    levels = dict.fromkeys(phase.level for phase in phases)
-    return max((on(level) for level in levels), key=lambda some: sum(float(phase.cost.time_s) for phase in some))
+def _slowest_level(phases: tuple[Phase, ...]) -> tuple[Number, Number]:
+    """Latency and bandwidth of the level that takes longest, as the scaling book, part 12, counts."""
+    slowest: tuple[Number, Number] = (0.0, 0.0)
+    for level in dict.fromkeys(phase.level for phase in phases):
+        here = [phase.cost.counted for phase in phases if phase.level == level]
+        late, sent = (sum(parts) for parts in zip(*here, strict=True))
+        longer = (late + sent > slowest[0] + slowest[1]) * 1
+        slowest = (late * longer + slowest[0] * (1 - longer), sent * longer + slowest[1] * (1 - longer))
+    return slowest
 
 
 # Phases by these send together what one ring sends, so the count is rounded once.
@@ -170,7 +173,7 @@ def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Net
 
     The slowest level decides the rate: ``min(W, g * W_outer)`` for ``g`` members in a domain. A step is as late as the
     link that it crosses: of the hops of a pass k-1 are between k domains. Where these are uneven every step waits for
-    the slowest. In an AllToAll of uneven domains each member sends what leaves its domain through its own port.
+    the slowest.
     Sources: stas00/ml-engineering network/README.md, 20.8 ms for 4 GiB on 4 nodes of 8 B200; NCCL src/graph/tuning.cc,
     ring across nodes: 56 steps inside and 6 between for 4 nodes of 8.
     """
@@ -182,9 +185,7 @@ def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Net
         inner = network.levels[: placement.outermost]
         rate = min([outer.rate * channels, *(level.rate for level in inner)])
     if kind is Kind.ALL_TO_ALL:
-        n = placement.size
-        leaves = Form(n - 1, (n - 1, n), (1, n), (n - channels, n))
-        return timed(_A.PAIRWISE, leaves, payload_bytes, outer.rate, latency, convention)
+        return _uneven_exchange(payload_bytes, placement, network, latency, convention)
     wide = Level(name=outer.name, bandwidth=rate, latency_s=latency)
     found = ring(kind, payload_bytes, placement.size, wide, convention)
     if placement.uneven:
@@ -205,6 +206,26 @@ def channel_rates(placement: Placement, network: Network) -> list[tuple[int, flo
         found.append((index, network.levels[index].rate * members))
         members *= part
     return found
+
+
+def _uneven_exchange(
+    payload_bytes: int, placement: Placement, network: Network, latency: float, convention: Convention
+) -> Cost:
+    """An AllToAll of uneven domains: each member sends what leaves its domain through its own port, then what stays.
+
+    Those of the smallest domain send most across, those of a full one most inside; the slower of them counts.
+    """
+    n, outer = placement.size, network.levels[placement.outermost]
+    inner = network.levels[: placement.outermost]
+    slow = min(level.rate for level in inner)
+    full = min(n - placement.channels, inner[-1].devices or n)
+    leaves = Form(n - 1, (n - 1, n), (1, n), (n - placement.channels, n))
+    found = timed(_A.PAIRWISE, leaves, payload_bytes, outer.rate, latency, convention)
+    times = [
+        payload_bytes * (n - members) / n / outer.rate + payload_bytes * (members - 1) / n / slow
+        for members in (placement.channels, full)
+    ]
+    return found._replace(bandwidth_s=larger(*times), bandwidth=None)
 
 
 def ring_hops(placement: Placement) -> list[tuple[int, int]]:

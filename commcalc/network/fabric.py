@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from commcalc.algebra.collective import Convention, Kind, wire_bytes
 from commcalc.algebra.mesh import Mesh
-from commcalc.errors import UsageError
+from commcalc.errors import CommcalcError, UsageError
 from commcalc.network.cost import Algorithm
 from commcalc.network.hierarchy import Priced, price
 from commcalc.network.link import Network
@@ -30,6 +30,7 @@ class Fabric:
         self.network = network
         self.algorithm = algorithm
         self.convention = convention
+        self._refused: dict[tuple[str, ...], CommcalcError | None] = {}
         self._placed: dict[tuple[str, ...], Placement] = {}
 
     def wire_bytes(self, kind: Kind, axes: Sequence[str], payload_bytes: int) -> int:
@@ -42,6 +43,19 @@ class Fabric:
             return None
         at = self._placement(axes, self.network)
         return price(kind, payload_bytes, at, self.network, self.algorithm, self.convention)
+
+    def refuses(self, axes: Sequence[str]) -> CommcalcError | None:
+        """Why the groups over ``axes`` cannot be laid on the network; None where they can, and without a network."""
+        if self.network is None:
+            return None
+        chosen = tuple(axes)
+        if chosen not in self._refused:
+            self._refused[chosen] = None
+            try:
+                self._placement(axes, self.network)
+            except CommcalcError as problem:
+                self._refused[chosen] = problem
+        return self._refused[chosen]
 
     def seconds(self, kind: Kind, axes: Sequence[str], payload_bytes: int) -> float:
         """Seconds of one call; `UsageError` without a network."""

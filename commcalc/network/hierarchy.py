@@ -102,6 +102,8 @@ def ways(
         return Ways((Priced(_nothing(level, kind), level.name, ()),), ())
     possible = possible_on(level, kind, placement, index)
     wanted = offered_by(level, possible, usual_of(level, kind) or possible)
+    if not _priced(wanted, kind, 0, n, placement, index, network, convention):  # what is listed runs for other sizes
+        wanted = usual_of(level, kind) or possible
     rest = tuple(one for one in possible if one not in wanted) if others else ()
     return Ways(
         _priced(wanted, kind, payload_bytes, n, placement, index, network, convention),
@@ -109,10 +111,20 @@ def ways(
     )
 
 
-def egress_rate(placement: Placement, network: Network) -> float:
-    """Bytes per second, one direction, that a device of the group can send on the outermost level of the group."""
+def egress_rate(placement: Placement, network: Network, kind: str = "") -> float:
+    """Bytes per second, one direction, that bound what a device of the group sends.
+
+    On one level its own; across levels those of a flat ring, on as many ports out of a domain as it has members, so
+    that busbw has ``min(W, g W_outer)`` for its ceiling; of an AllToAll, whose data all leave by their own port, the
+    outer port's over the share that leaves. Source: stas00/ml-engineering network/README.md.
+    """
     index, n = placement.parts[-1]
     level = network.levels[index]
+    if (len(placement.parts) > 1 or placement.uneven) and kind not in (Kind.SEND_RECV, Kind.PERMUTE):
+        members = placement.channels if placement.uneven else placement.size // n
+        if kind == Kind.ALL_TO_ALL:
+            return level.rate * (placement.size - 1) / (placement.size - members)
+        return min([level.rate * members, *(inner.rate for inner in network.levels[:index])])
     if level.axes:
         return sum((2 if span.ring else 1) * level.rate / span.hop for span in placement.spans_on(index))
     if level.topology is Topology.FULL_MESH:
@@ -198,6 +210,9 @@ def on_level(
     wanted = offered_by(level, possible, usual_of(level, kind) or possible)
     if algorithm is Algorithm.AUTO:
         found = _priced(wanted, kind, payload, n, placement, index, network, convention)
+        if not found:  # what the level lists does not run for so many: its topology's usual way does
+            wanted = usual_of(level, kind) or possible
+            found = _priced(wanted, kind, payload, n, placement, index, network, convention)
         return cheapest([one.cost for one in found])
     if algorithm in possible and (algorithm in wanted or not level.algorithms):
         if algorithm is Algorithm.IN_NETWORK and level.in_network is None:
@@ -211,7 +226,7 @@ def on_level(
             return cost
     elif not _elsewhere(algorithm, level, possible):
         raise not_offered(level, algorithm, wanted)
-    plain = tuple(one for one in wanted if one is not Algorithm.IN_NETWORK) or wanted
+    plain = tuple(one for one in (*wanted, *usual_of(level, kind), *possible) if one is not Algorithm.IN_NETWORK)
     costs = (_cost(one, kind, payload, n, placement, index, network, convention) for one in plain)
     return next(cost for cost in costs if cost is not None)
 

@@ -187,6 +187,9 @@ def _off_axes(size: int, level: Level) -> IllegalDegree:
 def _placed(size: int, stride: int, network: Network, devices: int | None) -> Placement:
     if size == 1:
         return Placement(1, ((0, 1),))
+    most = network.levels[-1].devices
+    if most is not None and size > most:
+        raise _outside(size, stride, network)
     span = size * stride
     blocks = None if devices is None else max(1, devices // span)
     parts: list[tuple[int, int]] = []

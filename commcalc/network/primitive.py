@@ -108,9 +108,9 @@ def primitive(
                 hint=f"{told if algorithm is Algorithm.IN_NETWORK else ''}here run {', '.join(names)}",
             )
         best = _way(kind, payload_bytes, placement, network, convention, chosen, algorithm)
-        if best.name not in [way.name for way in offered]:
-            others = tuple(way for way in others if way.name is not best.name)
-            offered = tuple(sorted((*offered, best), key=lambda way: way.time_s))
+        others = tuple(way for way in others if way.name is not best.name)
+        offered = tuple(way for way in offered if way.name is not best.name)
+        offered = tuple(sorted((*offered, best), key=lambda way: way.time_s))
     rest = [way for way in offered if way.name is not best.name]
     return Answer(
         kind, placement.size, payload_bytes, wire_bytes(kind, payload_bytes, placement.size, convention), best,

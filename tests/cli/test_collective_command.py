@@ -272,6 +272,11 @@ WRONG = {
                  "error: 'a' is no whole number\n  at --shape axb\nhint: write it like [16, 16] or 16x16"),
     "a shape of no torus": (["all_reduce", "--bytes", "1GiB", *H100, "--shape", "4x4"], 2, "error: h100-sxm has no torus"),
     "size and mesh": (["all_reduce", "--bytes", "1GiB", *H100, "--mesh", "X=8"], 2, "error: a group size and a mesh"),
+    "an axis named twice": (
+        ["all_reduce", "--bytes", "1MiB", "--mesh", "X=4,Y=4", "--axes", "X,X", "--hardware", "h100"],
+        2,
+        "error: an axis is named twice",
+    ),
     "axes of no mesh": (["all_reduce", "--bytes", "1GiB", *H100, "--axes", "X"], 2, "error: axes of no mesh"),
     "an unknown axis": (["all_reduce", "--bytes", "1GiB", "--mesh", "X=8", "--axes", "Y", "--hardware", "h100"], 2,
                         "error: unknown mesh axis 'Y'"),
@@ -439,3 +444,40 @@ def test_a_switch_that_is_told_to_reduce_does_so_for_few() -> None:
     refused = run_commcalc("collective", "all_reduce", *args, "--algorithm", "in-network")
     assert refused.status == 2
     assert "its switch sums from 5 devices on" in refused.err
+
+
+def test_a_named_algorithm_inside_is_the_one_that_is_shown() -> None:
+    found = asked("all_reduce", "--bytes", "64KiB", "--group-size", "16", "--hardware", "h100", "--algorithm", "direct")
+    best = way(found, found["best"])
+    assert best["phases"][0]["algorithm"] == "direct"
+    assert best["time_s"] == pytest.approx(sum(phase["time_s"] for phase in best["phases"]))
+    assert [one["name"] for one in found["algorithms"]].count("hierarchical") == 1
+
+
+@pytest.mark.parametrize(
+    ("machine", "kind", "size", "listed"),
+    [("h100", "reduce_scatter", 6, "recursive-halving"), ("a100", "all_reduce", 8, "in-network"),
+     ("h100", "all_reduce", 4, "in-network")],
+)  # fmt: skip
+def test_what_is_listed_and_cannot_run_gives_way_to_the_usual(machine: str, kind: str, size: int, listed: str) -> None:
+    offer = ("--set", f"hardware.network.nvlink.algorithms={listed}")
+    args = ("--bytes", "1GiB", "--group-size", str(size), "--hardware", machine)
+    assert asked(kind, *args, *offer)["best"] == "ring"
+
+
+def test_an_uneven_exchange_is_no_faster_than_its_links() -> None:
+    """L40S, 8 cards a box at 32 GB/s: of 12 in boxes of 8 and 4 each sends 11/12 of its GiB, 7 of them inside its box."""
+    times = []
+    for n in (8, 12):
+        args = ("--bytes", "1GiB", "--group-size", str(n), "--hardware", "l40s")
+        times.append(asked("all_to_all", *args)["algorithms"][0]["bandwidth_s"])
+    assert times[0] == pytest.approx(GIB * 7 / 8 / 32e9)
+    assert times[1] == pytest.approx(
+        max(GIB * 4 / 12 / 50e9 + GIB * 7 / 12 / 32e9, GIB * 8 / 12 / 50e9 + GIB * 3 / 12 / 32e9)
+    )
+
+
+def test_a_group_that_no_level_joins_says_so() -> None:
+    ran = run_commcalc("collective", "all_reduce", "--bytes", "1MiB", "--group-size", "9999", "--hardware", "tpu-v7x")
+    assert ran.status == 3
+    assert "its outermost level ici joins 4096 devices" in ran.err

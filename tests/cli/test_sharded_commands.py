@@ -384,3 +384,17 @@ def test_nothing_to_do_takes_no_time() -> None:
     found = run_commcalc("reshard", "A[I_X] -> A[I_X]", *asked).json
     assert (found["steps"], found["wire_bytes"], found["comm_s"]) == ([], 0, 0)
     assert [route["lost_because"] for route in found["alternatives"]] == ["it takes time, and the cheapest takes none"]
+
+
+def test_a_plan_that_cannot_be_laid_out_leaves_the_others() -> None:
+    """On a 32x32 torus a group over X and Z of 2x2x2 lies on no axis; the gather over Y alone does."""
+    asked = ("--mesh", "X=2,Y=2,Z=2", "--dim", "I=4K,J=8K", "--hardware", "tpu-v3", "--json")
+    found = run_commcalc("reshard", "A[I_{X,Y}, J] -> A[I_X, J]", *asked)
+    assert found.status == 0
+    assert found.json["comm_s"] <= 411.2e-6  # what the gather over Y alone takes, a line of two
+    over_nodes = ("--mesh", "X=16", "--dim", "I=8K,J=8K", "--hardware", "h100", "--json")
+    both = [
+        run_commcalc("reshard", "A[I_X, J] -> A[I, J]", *over_nodes, "--minimize", what).json
+        for what in ("bytes", "time")
+    ]
+    assert [one["steps"][0]["level"] for one in both] == ["infiniband", "infiniband"]
