@@ -103,6 +103,10 @@ def collective(
         primitive_, payload=bytes_, elements=elements, group_size=group_size, mesh=mesh, axes=axes, dims=dim or (),
         dtype=dtype,
     )  # fmt: skip
+    if in_network and question.kind not in (None, Kind.ALL_REDUCE):
+        warn(
+            [("in-network-unused", f"a switch reduces all_reduce alone: --in-network does nothing for {question.kind}")]
+        )
     placement = question.place(found.hardware.network)
     links = found.links
     if question.kind is None:

@@ -60,7 +60,7 @@ def explained(found: Bandwidths) -> list[str]:
     over, under = ratio(found.kind, n)
     factor = over / under
     lines = []
-    if found.time_s is not None and found.payload_bytes is not None:
+    if found.time_s and found.payload_bytes:
         size = f"{format_bytes(found.payload_bytes)} B"
         lines.append(f"algbw = payload / time = {size} / {format_seconds(found.time_s)} = {format_rate(found.algbw)}")
     symbols = formula(found.kind)
@@ -68,7 +68,10 @@ def explained(found: Bandwidths) -> list[str]:
     factor_text = f"{symbols} = {values[symbols]}" if symbols in values else f"{factor:.6g}"
     lines.append(f"factor = {factor_text}")
     lines.append(f"busbw = algbw * factor = {format_rate(found.algbw)} * {factor:.6g} = {format_rate(found.busbw)}")
-    if found.in_network:
+    if factor and not found.time_s:  # from rates alone
+        back = f"{format_rate(found.busbw)} / {factor:.6g}"
+        lines.append(f"algbw = busbw / factor = {back} = {format_rate(found.algbw)}")
+    if found.in_network and n > 1:
         lines.append(
             f"on the wire = algbw * (n+1)/n = {format_rate(found.algbw)} * {n + 1}/{n} = {format_rate(found.wire)}: "
             "the switch reduces, so a device sends its data and its share of the result once"

@@ -204,3 +204,17 @@ def test_faster_than_any_link_is_refused() -> None:
     ran = run_commcalc("busbw", "all_reduce", "--group-size", "8", "--bytes", "1GiB", "--time", "1e-300s", "--json")
     assert ran.status == 2
     assert "is faster than 10^18 B/s" in ran.json["error"]["message"]
+
+
+def test_formulas_are_true_where_there_is_no_time_or_no_communication() -> None:
+    """Rates alone: algbw is busbw over the factor; no payload or one device: nothing is divided by nothing."""
+    rates = run_commcalc("busbw", "all_reduce", "--group-size", "8", "--busbw", "370GB/s", "--explain").out
+    assert "algbw = busbw / factor = 370 GB/s / 1.75 = 211.429 GB/s" in rates
+    empty = run_commcalc(
+        "busbw", "all_reduce", "--group-size", "8", "--bytes", "0B", "--busbw", "5GB/s", "--explain"
+    ).out
+    assert "algbw = payload" not in empty
+    one = run_commcalc(
+        "busbw", "all_reduce", "--group-size", "1", "--bytes", "1GiB", "--time", "5ms", "--in-network", "--explain"
+    ).out
+    assert "on the wire = algbw" not in one
