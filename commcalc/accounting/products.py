@@ -12,7 +12,7 @@ from commcalc.algebra.problem import Problem
 from commcalc.algebra.search import IMPOSSIBLE, objective
 from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.size import Size
-from commcalc.algebra.strategies import Found, Named, strategies, wanted_of
+from commcalc.algebra.strategies import Found, Named, strategies
 from commcalc.errors import CommcalcError, ShardingError
 from commcalc.network.fabric import Fabric
 from commcalc.network.hierarchy import Priced
@@ -192,8 +192,7 @@ def answer(
     everything: bool = False,
 ) -> Answer:
     """Every strategy with its bill; `ShardingError` where none is left under the restrictions."""
-    if problem.expression.products[-1].function and (wanted := wanted_of(problem)) is not None and wanted.pending:
-        raise _pending_function(problem)
+    _check_functions(problem)
 
     def weigh(plan: Plan) -> float:
         events = [event for event in plan.events if isinstance(event, Moved)]
@@ -251,15 +250,18 @@ def _refusal(pricing: Pricing, moved: Sequence[Moved]) -> CommcalcError:
     return next(problem for problem in refused if problem is not None)
 
 
-def _pending_function(problem: Problem) -> ShardingError:
-    expression = problem.expression
-    output = expression.output or expression.first
-    return ShardingError(
-        f"{output.name} is wanted as a pending sum after {expression.products[-1].function}",
-        source=expression.text,
-        span=output.span,
-        hint="a function of a sum is not the sum of the function: reduce before it",
-    )
+def _check_functions(problem: Problem) -> None:
+    """Refuse a pending sum that is wanted right after a function: no device could have its term."""
+    products = problem.expression.products
+    for at, times in enumerate(products):
+        after = times.kept or (problem.expression.output if at == len(products) - 1 else None)
+        if times.function and after is not None and problem.state(after).pending:
+            raise ShardingError(
+                f"{after.name} is wanted as a pending sum after {times.function}",
+                source=problem.expression.text,
+                span=after.span,
+                hint="a function of a sum is not the sum of the function: reduce before it",
+            )
 
 
 def _not_without(problem: Problem, found: Found, billed: Sequence[Strategy]) -> ShardingError:

@@ -264,6 +264,11 @@ BAD: dict[str, tuple[tuple[str, ...], int, str]] = {
         3,
         "C is wanted as a pending sum after relu",
     ),
+    "a sum in between after a function": (
+        ("matmul", "relu(A[I, J_X] @ B[J_X, K]) -> T[I, K]{U_X} @ D[K, L]", *P[:3], "I=64,J=64,K=64,L=64"),
+        3,
+        "T is wanted as a pending sum after relu",
+    ),
     "a set of nothing": (("shard", "A[I]", *P[:3], "I=8", "--set", "junk"), 2, "'junk' sets nothing"),
     "a set of another kind": (
         ("shard", "A[I]", *P[:3], "I=8", "--set", "hardware.x=4"),
