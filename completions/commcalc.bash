@@ -138,6 +138,9 @@ _commcalc() {
             _commcalc_own hardware
             _commcalc_files
             return ;;
+        "matmul":--shape)
+            :
+            return ;;
         "matmul":--bandwidth)
             :
             return ;;
@@ -175,6 +178,9 @@ _commcalc() {
             _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
             _commcalc_own hardware
             _commcalc_files
+            return ;;
+        "reshard":--shape)
+            :
             return ;;
         "reshard":--bandwidth)
             :
@@ -365,13 +371,13 @@ _commcalc() {
             fi ;;
         "matmul")
             if [[ $cur == -* ]]; then
-                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --overlap --no-extra-flops --no-communication --grad --all --hardware --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --no-color --help -h
+                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --overlap --no-extra-flops --no-communication --grad --all --hardware --shape --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --no-color --help -h
             else
                 :
             fi ;;
         "reshard")
             if [[ $cur == -* ]]; then
-                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --hardware --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --no-color --help -h
+                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --hardware --shape --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --no-color --help -h
             else
                 :
             fi ;;

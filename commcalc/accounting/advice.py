@@ -40,32 +40,28 @@ def advice(answer: Answer) -> list[Advice]:
 
 
 def _silent(answer: Answer) -> Advice | None:
-    """Input shardings with which the same result needs no communication: those that split most."""
+    """Input shardings with which the same result needs no communication: those of the fewest bytes on a device."""
     problem, planner = answer.problem, answer.found.planner
     chain = planner.chain
     if len(chain.products) != 1:
         return None
     product = chain.products[0]
     wanted = problem.state(problem.expression.output) if problem.expression.output is not None else None
-    graph = planner.tensors[-1][2]
+    left_graph, right_graph = planner.tensors[0][2], _graph_of(answer)
     best: tuple[int, int] | None = None
     chosen: tuple[State, State] | None = None
     for link in planner.joints[0]:
         if link.out.pending or link.right is None or not _free(link.out, wanted):
             continue
-        ways = graph.ways(tuple(axis for axes in link.left.split for axis in axes))
-        ways *= graph.ways(tuple(axis for axes in link.right.split for axis in axes))
+        elements = left_graph.elements(link.left) + right_graph.elements(link.right)
         moved = (link.left != chain.first.state) + (link.right != product.right.state)
-        if best is None or (ways, -moved) > best:
-            best, chosen = (ways, -moved), (link.left, link.right)
-    if chosen is None or chosen == (chain.first.state, product.right.state):
+        if best is None or (elements, moved) < best:
+            best, chosen = (elements, moved), (link.left, link.right)
+    if best is None or chosen is None or chosen == (chain.first.state, product.right.state):
         return None
     left = format_tensor(chain.first.name, problem.sharding(product.left, chosen[0]), problem.mesh)
     right = format_tensor(product.right.name, problem.sharding(product.right.dims, chosen[1]), problem.mesh)
-    held = sum(
-        one.elements(state) * problem.bits
-        for one, state in ((planner.tensors[0][2], chosen[0]), (_graph_of(answer), chosen[1]))
-    )
+    held = best[0] * problem.bits
     return Advice(
         "no-communication",
         f"stored as {left} and {right} this product needs no communication ({-(-held // 8):,} B of inputs a device)",

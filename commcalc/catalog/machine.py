@@ -34,10 +34,10 @@ def machine(request: Request, shape: str | None = None) -> Machine:
     found = links.hardware
     if found is None:  # nothing but an empty file says so, and its reader has told
         raise UsageError("no links are given", where=f"--hardware {request.hardware}")
-    return Machine(found if shape is None else _sliced(found, shape), links)
+    return Machine(found if shape is None else sliced(found, shape), links)
 
 
-def _sliced(hardware: Hardware, text: str) -> Hardware:
+def sliced(hardware: Hardware, text: str) -> Hardware:
     """The machine with another slice of its torus."""
     where = f"--shape {text[:60]}"
     levels = list(hardware.network.levels)

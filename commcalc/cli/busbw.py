@@ -75,8 +75,8 @@ def busbw(
         hardware,
     )
     notes, warnings = _said(found, both_ways)
-    if hardware is not None and _crosses(hardware, int(found.n)):
-        notes = (*notes, "over several levels the link is what bounds a ring: all ports out of a domain, or one inside")
+    if hardware is not None:
+        notes = (*notes, *_of_machine(hardware, int(found.n)))
     _print(found, notes, warnings, style, explain=explain, no_color=no_color)
 
 
@@ -143,14 +143,18 @@ def _link_of(hardware: str, n: int, kind: str) -> float:
     return egress_rate(place(n, 1, found, n), found, kind)
 
 
-def _crosses(hardware: str, n: int) -> bool:
-    """Whether a group of ``n`` neighbouring devices needs more than one level."""
+def _of_machine(hardware: str, n: int) -> list[str]:
+    """What is to be known of the machine: its notes, and what its link is where the group crosses levels."""
     from commcalc.catalog.job import Request
     from commcalc.catalog.machine import machine
     from commcalc.network.placement import place
 
-    found = place(n, 1, machine(Request(hardware=hardware)).hardware.network, n)
-    return len(found.parts) > 1 or found.uneven
+    found = machine(Request(hardware=hardware))
+    said = list(found.links.assumptions)
+    at = place(n, 1, found.hardware.network, n)
+    if len(at.parts) > 1 or at.uneven:
+        said.append("over several levels the link is what bounds a ring: all ports out of a domain, or one inside")
+    return said
 
 
 def _said(found: Bandwidths, both_ways: bool) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:

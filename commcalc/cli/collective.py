@@ -73,15 +73,13 @@ def collective(
     ] = None,
     dim: sizes.Dims = None,
     hardware: o.Hardware = None,
-    shape: Annotated[
-        o.Text, typer.Option("--shape", metavar="AxBxC", help="Slice of the machine's torus.", show_default=False)
-    ] = None,
+    shape: sizes.Shape = None,
     bandwidth: o.Bandwidth = None,
     latency: o.Latency = None,
     in_network: o.InNetwork = False,
     algorithm: o.AlgorithmOption = None,
     convention: o.ConventionOption = None,
-    set_: o.Set = None,
+    set_: sizes.SetLinks = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Each number with its formula and values.", show_default=False)
     ] = False,

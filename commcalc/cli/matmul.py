@@ -61,13 +61,14 @@ def matmul(
         bool, typer.Option("--all", help="List strategies that others beat too.", show_default=False)
     ] = False,
     hardware: o.Hardware = None,
+    shape: sizes.Shape = None,
     bandwidth: o.Bandwidth = None,
     latency: o.Latency = None,
     algorithm: o.AlgorithmOption = None,
     convention: o.ConventionOption = None,
     explain: s.Explain = False,
     notation: s.Notation = None,
-    set_: o.Set = None,
+    set_: sizes.SetLinks = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
     no_color: o.NoColor = False,
@@ -86,7 +87,8 @@ def matmul(
     found = answer(
         problem, pricing, extra_flops=not no_extra_flops, communication=not no_communication, everything=all_
     )
-    told = _told(found, kind, links.assumptions, grad=grad)
+    said = s.assumed(problem, links, kind, multiplied=True)
+    told = _told(found, kind, (*said, *([f"gradients move in {kind}, as their tensors"] if grad else [])), grad=grad)
     s.show(
         ctx.params,
         style,
@@ -94,7 +96,7 @@ def matmul(
         lambda: [strategy_record(one, found, written) for one in found.strategies],
         lambda: matmul_tables(found, told, written),
         above=matmul_text(found, told),
-        below=matmul_explanation(found, told) if explain else "",
+        below=(matmul_explanation(found, told) + "\n" if explain else "") + s.listed(told.assumptions),
     )
 
 

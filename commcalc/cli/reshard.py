@@ -35,13 +35,14 @@ def reshard(
     sub_axes: s.SubAxes = False,
     minimize: s.Minimize = None,
     hardware: o.Hardware = None,
+    shape: sizes.Shape = None,
     bandwidth: o.Bandwidth = None,
     latency: o.Latency = None,
     algorithm: o.AlgorithmOption = None,
     convention: o.ConventionOption = None,
     explain: s.Explain = False,
     notation: s.Notation = None,
-    set_: o.Set = None,
+    set_: sizes.SetLinks = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
     no_color: o.NoColor = False,
@@ -52,15 +53,16 @@ def reshard(
     problem, kind = s.asked(ctx.params, pad=pad, sub_axes=sub_axes, shape=_two_shardings)
     pricing = Pricing(*s.priced_by(problem, links, minimize, kind))
     found = reshardings(problem, pricing)
+    said = s.assumed(problem, links, kind)
     for note in told_of(problem):
         say(f"note: {note}")
     s.show(
         ctx.params,
         style,
-        lambda: reshard_document(found, kind, links.assumptions, written),
+        lambda: reshard_document(found, kind, said, written),
         lambda: [route_record(route, found, written) for route in (found.best, *found.alternatives)],
         lambda: reshard_tables(found, written),
-        below=reshard_explanation(found) if explain else "",
+        below=(reshard_explanation(found) + "\n" if explain else "") + s.listed(said),
     )
 
 

@@ -30,7 +30,7 @@ def shard(
     dtype: s.DtypeOption = None,
     pad: s.Pad = False,
     explain: s.Explain = False,
-    set_: o.Set = None,
+    set_: sizes.SetSizes = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
     no_color: o.NoColor = False,

@@ -132,7 +132,35 @@ def links_of(params: Mapping[str, Any]) -> Links:
             raise UsageError(f"{section} is a section; name one of its sizes", where=one.origin)
         if section not in known:
             raise UnknownName("section", section, known, where=one.origin)
-    return resolve_links(request)
+    links = resolve_links(request)
+    if params.get("shape") is None:
+        return links
+    if links.hardware is None:
+        raise UsageError("a slice of no machine", where="--shape", hint="add --hardware tpu-v5e")
+    from commcalc.catalog.machine import sliced
+
+    return links._replace(hardware=sliced(links.hardware, str(params["shape"])))
+
+
+def assumed(problem: Problem, links: Links, dtype: Dtype, *, multiplied: bool = False) -> tuple[str, ...]:
+    """What was taken for granted; ``multiplied`` where compute is counted too."""
+    if links.hardware is None:
+        return (*links.assumptions, "no machine is given: bytes are counted, nothing is timed")
+    said = [*links.assumptions, "the mesh is laid on the devices in order, its last axis innermost"]
+    for level in links.hardware.network.levels:
+        if level.shape:
+            shape = "x".join(map(str, level.shape))
+            said.append(
+                f"{level.name} is a slice of {shape} for a mesh of {problem.mesh.devices}: --shape asks for another"
+            )
+    if multiplied and dtype in links.hardware.flops:
+        said.append(f"compute is FLOPs over the chip's peak in {dtype}; reading memory is not counted")
+        said.append(
+            "serial: compute and then communication; overlapped: the larger of the two; bound by compute above: equal"
+        )
+    elif multiplied:
+        said.append(f"the machine gives no peak in {dtype}: compute is not timed (chip: {{flops: {{{dtype}: ...}}}})")
+    return tuple(said)
 
 
 def priced_by(
@@ -159,6 +187,11 @@ def style_from(params: Mapping[str, Any]) -> Style:
     """How tensors are written."""
     written = one_of("--notation", params.get("notation"), NOTATIONS)
     return Style(specs=written == "spec", explain=bool(params.get("explain")))
+
+
+def listed(assumptions: Sequence[str]) -> str:
+    """The assumptions under the tables."""
+    return "Assumptions\n" + "".join(f"- {line}\n" for line in assumptions)
 
 
 def _stdin() -> str:

@@ -23,6 +23,21 @@ Dims = Annotated[
         "--dim", metavar="NAME=SIZE", help="The size of a dimension, like I=8192 or I=8K.", show_default=False
     ),
 ]
+Shape = Annotated[
+    Optional[str], typer.Option("--shape", metavar="AxBxC", help="Slice of the machine's torus.", show_default=False)
+]
+SetSizes = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Override a size, like mesh.X=8 or dims.I=4096.", show_default=False
+    ),
+]
+SetLinks = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Override any field, like hardware.chip.flops.bf16.", show_default=False
+    ),
+]
 # Names with a prime are dimensions only.
 _NAMED = re.compile(r"\s*([^\W\d][\w']*)\s*[=:]\s*(\S+)\s*$")
 

@@ -13,6 +13,9 @@ from commcalc.network.cost import Algorithm, Cost, candidates, cheapest, cost_on
 from commcalc.network.link import Level, Network, Topology
 from commcalc.network.placement import Placement
 
+# A payload whose time is all bandwidth.
+_LARGE = 2**40
+
 
 class Phase(NamedTuple):
     """One part of a collective on one level."""
@@ -125,6 +128,9 @@ def egress_rate(placement: Placement, network: Network, kind: str = "") -> float
         if kind == Kind.ALL_TO_ALL:
             return level.rate * (placement.size - 1) / (placement.size - members)
         return min([level.rate * members, *(inner.rate for inner in network.levels[:index])])
+    if level.axes and kind == Kind.ALL_TO_ALL and n > 1:  # what devices between forward shares their links
+        found = on_level(Kind.ALL_TO_ALL, _LARGE, n, placement, index, network, Algorithm.AUTO, Convention.EXACT)
+        return _LARGE * (n - 1) / n / float(found.bandwidth_s)
     if level.axes:
         return sum((2 if span.ring else 1) * level.rate / span.hop for span in placement.spans_on(index))
     if level.topology is Topology.FULL_MESH:

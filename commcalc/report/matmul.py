@@ -134,6 +134,7 @@ def matmul_document(answer: Answer, told: Told, style: Style) -> dict[str, objec
             for bill in told.backward_steps
         ],
         "assumptions": list(told.assumptions),
+        "warnings": [],
     }
     if told.backward is not None:
         times = [bill.time_s for bill in told.backward_steps]
@@ -204,14 +205,26 @@ def _tie(best: Strategy, other: Strategy) -> str:
 def matmul_tables(answer: Answer, told: Told, style: Style) -> list[Table]:
     """Strategies side by side, then the steps of each, then the backward pass and the primitives."""
     timed = answer.best.times is not None
-    columns = [Column("strategy"), Column("wire bytes", True), Column("FLOPs", True), Column("peak bytes", True)]
+    columns = [
+        Column("#", True),
+        Column("strategy"),
+        Column("wire bytes", True),
+        Column("FLOPs", True),
+        Column("peak bytes", True),
+    ]
     if timed:
         columns += [Column("comm", True), Column("compute", True), Column("serial", True), Column("overlapped", True)]
         if answer.pricing.overlap is Overlap.COLLECTIVE_MATMUL:
             columns.append(Column("block by block", True))
     rows = []
-    for one in answer.strategies:
-        cells = [one.name, format_bytes(one.wire_bytes), format_bytes(one.flops), format_bytes(one.peak_bytes)]
+    for number, one in enumerate(answer.strategies, 1):
+        cells = [
+            str(number),
+            one.name,
+            format_bytes(one.wire_bytes),
+            format_bytes(one.flops),
+            format_bytes(one.peak_bytes),
+        ]
         if one.times is not None:
             times = one.times
             cells += [
@@ -221,7 +234,7 @@ def matmul_tables(answer: Answer, told: Told, style: Style) -> list[Table]:
                 cells.append(seconds_cell(times.blockwise_s))
         rows.append(tuple(cells))
     title = "Strategies, best first"
-    steps = [(one.name, one.stages) for one in answer.strategies]
+    steps = [(f"{number} {one.name}", one.stages) for number, one in enumerate(answer.strategies, 1)]
     tables = [Table(title, tuple(columns), tuple(rows)), steps_table("Steps", steps, answer, style)]
     if told.backward is not None:
         tables.append(steps_table("Backward pass", [(f"of {answer.best.name}", told.backward)], answer, style))

@@ -37,6 +37,7 @@ def reshard_document(found: Resharding, dtype: Dtype, assumptions: Sequence[str]
         **{key: value for key, value in best.items() if key not in ("name", "lost_because")},
         "alternatives": [route_record(route, found, style) for route in found.alternatives],
         "assumptions": list(assumptions),
+        "warnings": [],
     }
 
 

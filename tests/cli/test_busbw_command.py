@@ -218,3 +218,10 @@ def test_formulas_are_true_where_there_is_no_time_or_no_communication() -> None:
         "busbw", "all_reduce", "--group-size", "1", "--bytes", "1GiB", "--time", "5ms", "--in-network", "--explain"
     ).out
     assert "on the wire = algbw" not in one
+
+
+def test_an_exchange_on_a_ring_is_bound_by_what_is_forwarded() -> None:
+    """16 on a two-way ring of 45 GB/s links: S n/8 over each link, so busbw is at most 15/16 / 2 * 45 GB/s."""
+    found = asked("all_to_all", "--group-size", "16", "--busbw", "70GB/s", "--hardware", "v5e")
+    assert found["link_bytes_per_s"] == pytest.approx(15 / 16 / 2 * 45e9)
+    assert found["share_of_link"] > 3

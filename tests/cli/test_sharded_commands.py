@@ -403,3 +403,22 @@ def test_a_plan_that_cannot_be_laid_out_leaves_the_others() -> None:
         for what in ("bytes", "time")
     ]
     assert [one["steps"][0]["level"] for one in both] == ["infiniband", "infiniband"]
+
+
+def test_a_slice_of_a_torus_may_be_named_and_is_told() -> None:
+    """TPU v5e: an axis of 4 in a slice 4x2 is half as late and shared by nobody; 2x4 of links of 45 GB/s."""
+    asked = ("--mesh", "X=4,Y=2", "--dim", "I=8K,J=8K", "--hardware", "v5e", "--json")
+    whole = run_commcalc("reshard", "A[I_X, J] -> A[I, J]", *asked).json
+    part = run_commcalc("reshard", "A[I_X, J] -> A[I, J]", *asked, "--shape", "4x2").json
+    assert "ici is a slice of 4x2 for a mesh of 8: --shape asks for another" in part["assumptions"]
+    assert part["comm_s"] < whole["comm_s"]
+    no_machine = run_commcalc("reshard", "A[I_X] -> A[I]", "--mesh", "X=4", "--dim", "I=8", "--shape", "4x2")
+    assert (no_machine.status, "a slice of no machine" in no_machine.err) == (2, True)
+
+
+def test_assumptions_stand_under_the_tables() -> None:
+    text = run_commcalc(*MATMUL, "--hardware", "h100", "--grad").out
+    below = text.split("\nAssumptions\n")[1]
+    assert "- compute is FLOPs over the chip's peak in bf16; reading memory is not counted\n" in below
+    assert "- gradients move in bf16, as their tensors\n" in below
+    assert "- no machine is given: bytes are counted, nothing is timed\n" in run_commcalc(*RESHARD).out
