@@ -129,8 +129,10 @@ def _settle(
         if state == end:
             break
         for other, move in neighbours(state):
+            if other in keys:
+                continue
             reached = key + prices.key(move)
-            if other not in keys and reached < best.get(other, reached + 1):
+            if reached < best.get(other, reached + 1):
                 best[other] = reached
                 count += 1
                 heappush(waiting, (reached, count, other, move))

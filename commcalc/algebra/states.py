@@ -28,7 +28,7 @@ Split = tuple[tuple[str, ...], ...]
 CostOf = Callable[[Kind, tuple[str, ...], int], int]
 
 
-# Axes up to which an AllToAll between several dimensions may move all of them.
+# Axes up to which an AllToAll between several dimensions is looked for.
 _FEW = 3
 
 
@@ -97,7 +97,6 @@ class Graph:
         self.sizes = sizes
         self.axes = dict(axes)
         self.pendable = tuple(axis for axis in axes if axis in set(pendable))
-        self.most_moved = 2 if len(self.axes) > _FEW else len(self.axes)
         self._ways: dict[tuple[str, ...], int] = {}
         self._orders: dict[tuple[tuple[str, ...], tuple[str, ...]], list[_Order]] = {}
         self._dealt: dict[tuple[tuple[str, ...], int], list[Split]] = {}
@@ -173,13 +172,13 @@ class Graph:
         """AllToAlls over the last axes of several dimensions at once, or to the ends of several others.
 
         Where no dimension both gives and takes, every device gets an equal part from every other, so that one call over
-        all the axes sends (n-1)/n where several calls would send more. On more than three axes two at a time.
+        all the axes sends (n-1)/n where several calls would send more. Up to three axes; of more they are too many.
         """
         rank = len(state.split)
-        if rank < 3 or sum(map(len, state.split)) < 2:
+        if rank < 3 or len(self.axes) > _FEW or sum(map(len, state.split)) < 2:
             return
         for counts in product(*(range(len(axes) + 1) for axes in state.split)):
-            if not 2 <= sum(counts) <= self.most_moved:
+            if sum(counts) < 2:
                 continue
             takers = [at for at, count in enumerate(counts) if not count]
             givers = rank - len(takers)
