@@ -21,7 +21,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from commcalc.algebra.notation import POSITIONS, Reader
+from commcalc.algebra.reader import POSITIONS, Reader
 from commcalc.algebra.sharding import Sharding
 from commcalc.errors import NotationError, ShardingError
 
