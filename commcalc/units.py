@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 import re
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from commcalc.errors import UnitError, UnknownName
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _DECIMAL = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50}
@@ -94,6 +98,15 @@ def _scaled(number: str, power: int) -> float:
     return value
 
 
+def _exact(number: str) -> int | Fraction:
+    """The number itself; digits alone are spared the import of fractions, which a start would pay for."""
+    if number.isdigit():
+        return int(number)
+    from fractions import Fraction
+
+    return Fraction(number)
+
+
 def _refuse(text: str, unit: str, what: str, known: str) -> UnitError:
     if unit == "":
         return UnitError(f"{text!r} has no unit", hint=f"a {what} needs one, like {known}")
@@ -119,18 +132,16 @@ def parse_bytes(text: str) -> int:
     >>> parse_bytes("128MiB"), parse_bytes("1 GB"), parse_bytes("8 Gb")
     (134217728, 1000000000, 1000000000)
     """
-    from fractions import Fraction
-
     number, unit = _split(text, "size", "128MiB")
     found = _amount_unit(unit)
     if found is None:
         raise _refuse(text, unit, "size", "128MiB, 1GB or 8Gb")
     ten, two, bits = found
     _scaled(number, ten + two)
-    value: Fraction = Fraction(number) * 10**ten * 2**two * bits / 8
-    if value.denominator != 1:
-        raise UnitError(f"{text!r} is {float(value)} bytes, not a whole number of bytes")
-    return value.numerator
+    count = _exact(number) * (10**ten * 2**two * bits)
+    if count % 8:
+        raise UnitError(f"{text!r} is {float(count) / 8} bytes, not a whole number of bytes")
+    return int(count) // 8
 
 
 def parse_payload(text: str) -> int:
@@ -232,20 +243,14 @@ def parse_parameters(text: str) -> int:
 
 
 def _whole_number(text: str, number: str, times: int) -> int:
-    if number.isdigit():
-        value = int(number) * times
-    else:
-        from fractions import Fraction
-
-        exact = Fraction(number) * times
-        if exact.denominator != 1:
-            raise UnitError(f"{text!r} is no whole number", hint="write it like 4096")
-        value = exact.numerator
+    value = _exact(number) * times
+    if value % 1:
+        raise UnitError(f"{text!r} is no whole number", hint="write it like 4096")
     if value < 1:
         raise UnitError(f"{text!r} is not above zero")
     if value >= 2**53:
         raise UnitError(f"{text!r} is too large")
-    return value
+    return int(value)
 
 
 def format_bytes(count: int) -> str:
