@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,9 +109,9 @@ def test_seconds(text: str, s: float) -> None:
         (parse_range, "", "is no whole number"),
     ],
 )
-def test_refusals(parse: object, text: str, message: str) -> None:
+def test_refusals(parse: Callable[[str], object], text: str, message: str) -> None:
     with pytest.raises(CommcalcError, match=message) as refused:
-        parse(text)  # type: ignore[operator]
+        parse(text)
     assert refused.value.status == 2
 
 

@@ -115,12 +115,11 @@ def read_levels(section: Section, reading: Reading) -> list[Level]:
         if level is not None:
             levels.append(level)
     for inner, outer in itertools.pairwise(levels):
-        inside, outside = inner.devices, outer.devices
-        if inside is None or (outside is not None and (outside <= inside or outside % inside)):
+        loose = nesting_problem(inner, outer)
+        if loose is not None:
             reading.problems.append(
                 SpecError(
-                    f"level {outer.name} ({outside or 'all'} devices) does not hold whole domains of level "
-                    f"{inner.name} ({inside or 'all'} devices)",
+                    loose,
                     where=f"{node.where} hardware.network",
                     hint="list levels innermost first; `devices` counts all devices inside one domain of the level",
                 )
@@ -129,6 +128,24 @@ def read_levels(section: Section, reading: Reading) -> list[Level]:
     for name in sorted({name for name in seen if seen.count(name) > 1}):
         reading.problems.append(SpecError(f"two levels are called {name!r}", where=f"{node.where} hardware.network"))
     return levels
+
+
+def nesting_problem(inner: Level, outer: Level) -> str | None:
+    """Why ``outer`` does not hold whole domains of ``inner``; None where it does."""
+    inside, outside = inner.devices, outer.devices
+    if inside is not None and (outside is None or (outside > inside and outside % inside == 0)):
+        return None
+    return (
+        f"level {outer.name} ({outside or 'all'} devices) does not hold whole domains of level "
+        f"{inner.name} ({inside or 'all'} devices)"
+    )
+
+
+def joined_problem(level: Level) -> str | None:
+    """Why a torus's list of joined axes does not fit its shape; None where it does, or where a rule says."""
+    if not level.joined or len(level.joined) == len(level.shape):
+        return None
+    return f"{len(level.joined)} of {len(level.shape)} axes of the shape have a wraparound"
 
 
 def _level(item: Node, index: int, reading: Reading, inner: Level | None) -> Level | None:
@@ -203,8 +220,8 @@ def _together(level: Level, item: Section, path: str, reading: Reading, inner: L
             text = "x".join(map(str, level.shape))
             wrong(f"a shape of {text} holds {count} devices, not {level.devices}", "devices", "leave devices out")
         level = level._replace(devices=count)
-        if level.joined and len(level.joined) != len(level.shape):
-            told = f"{len(level.joined)} of {len(level.shape)} axes of the shape have a wraparound"
+        told = joined_problem(level)
+        if told is not None:
             wrong(told, "wraparound", "one true or false for each axis")
             level = level._replace(joined=())
         problem = slice_problem(level)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from commcalc.catalog.hardware import Hardware
 from commcalc.catalog.job import Links, Request, resolve_links
-from commcalc.catalog.levels import shape_of
+from commcalc.catalog.levels import joined_problem, nesting_problem, shape_of
 from commcalc.errors import SpecError, UsageError, raise_all
 from commcalc.network.link import Network, Topology
 from commcalc.network.torus import slice_problem
@@ -49,13 +50,18 @@ def sliced(hardware: Hardware, text: str) -> Hardware:
     devices = hardware.network.inside(at)
     for size in level.shape:
         devices *= size
+    told = joined_problem(level)
+    if told is not None:
+        raise SpecError(told, where=where, hint=f"a shape of {len(level.joined)} axes, as the hardware file has")
     problem = slice_problem(level)
     if problem is not None:
         raise SpecError(problem[0], where=where, hint=problem[1])
     levels[at] = level._replace(devices=devices)
-    for inner, outer in zip(levels[at:], levels[at + 1 :], strict=False):
-        if outer.devices is not None and outer.devices % (inner.devices or 1):
-            raise SpecError(
-                f"{outer.devices} devices of {outer.name} are no whole number of slices of {inner.devices}", where=where
-            )
+    raise_all(
+        [
+            SpecError(told, where=where, hint="a smaller slice, or one that divides it")
+            for inner, outer in pairwise(levels)
+            if (told := nesting_problem(inner, outer)) is not None
+        ]
+    )
     return hardware._replace(network=Network(tuple(levels)))

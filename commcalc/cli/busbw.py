@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -64,7 +64,7 @@ def busbw(
     The factor is that of nccl-tests; the share of the link is told against its one-way rate.
     """
     style = o.format_from(ctx.params)
-    found = _asked(
+    found, known = _asked(
         primitive,
         group_size,
         bytes_,
@@ -75,9 +75,7 @@ def busbw(
         hardware,
     )
     notes, warnings = _said(found, both_ways)
-    if hardware is not None:
-        notes = (*notes, *_of_machine(hardware, int(found.n)))
-    _print(found, notes, warnings, style, explain=explain, no_color=no_color)
+    _print(found, (*notes, *known), warnings, style, explain=explain, no_color=no_color)
 
 
 def _asked(
@@ -89,8 +87,8 @@ def _asked(
     link: str | None,
     both_ways: bool,
     hardware: str | None,
-) -> Bandwidths:
-    """What the options say; all that is wrong with them is raised together."""
+) -> tuple[Bandwidths, tuple[str, ...]]:
+    """What the options say, and what is to be known of the machine; all that is wrong with them is raised together."""
     problems: list[CommcalcError] = []
 
     def read(option: str, text: str | None, parse: Callable[[str], Value]) -> Value | None:
@@ -121,40 +119,39 @@ def _asked(
     if link is not None and hardware is not None:
         problems.append(UsageError("--link and --hardware both name the link", where="--link", hint="give one of them"))
     raise_all(problems)
-    if hardware is not None:
-        rate = _link_of(hardware, n or 1, kind or "")
-    elif rate is not None and both_ways:
+    if rate is not None and both_ways:
         rate /= 2
-    return bandwidths(
+    at = _Link(rate, True, ()) if hardware is None else _link_of(hardware, n or 1, kind or "")
+    found = bandwidths(
         kind or "", n, payload_bytes=size, time_s=time, algbw=rates["algbw"], busbw=rates["busbw"],
-        in_network=in_network, link=rate,
+        in_network=in_network, link=at.rate, own_copy=at.own_copy,
     )  # fmt: skip
+    return found, at.notes
 
 
-def _link_of(hardware: str, n: int, kind: str) -> float:
-    """The one-way rate that bounds what a device of ``n`` neighbouring ones sends."""
+class _Link(NamedTuple):
+    """What bounds a device's sending on a machine, whether its switches take a copy of the result, and what to know."""
+
+    rate: float | None
+    own_copy: bool
+    notes: tuple[str, ...]
+
+
+def _link_of(hardware: str, n: int, kind: str) -> _Link:
+    """The link of ``n`` neighbouring devices of a machine."""
     from commcalc.catalog.job import Request
     from commcalc.catalog.machine import machine
-
-    found = machine(Request(hardware=hardware)).hardware.network
     from commcalc.network.hierarchy import egress_rate
     from commcalc.network.placement import place
 
-    return egress_rate(place(n, 1, found, n), found, kind)
-
-
-def _of_machine(hardware: str, n: int) -> list[str]:
-    """What is to be known of the machine: its notes, and what its link is where the group crosses levels."""
-    from commcalc.catalog.job import Request
-    from commcalc.catalog.machine import machine
-    from commcalc.network.placement import place
-
     found = machine(Request(hardware=hardware))
+    network = found.hardware.network
+    at = place(n, 1, network, n)
     said = list(found.links.assumptions)
-    at = place(n, 1, found.hardware.network, n)
     if len(at.parts) > 1 or at.uneven:
         said.append("over several levels the link is what bounds a ring: all ports out of a domain, or one inside")
-    return said
+    sums = network.levels[at.outermost].in_network
+    return _Link(egress_rate(at, network, kind), sums is None or sums.own_copy, tuple(said))
 
 
 def _said(found: Bandwidths, both_ways: bool) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:

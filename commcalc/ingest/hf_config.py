@@ -26,13 +26,12 @@ def language_part(section: Section) -> Section:
     """The mapping of the language model; keys that only stand at the top are brought along."""
     thinker = section.entries.get("thinker_config")
     outer = thinker if isinstance(thinker, Section) else section
-    found = [key for key in _LANGUAGE if isinstance(outer.entries.get(key), Section)]
+    found = {key: part for key in _LANGUAGE if isinstance(part := outer.entries.get(key), Section)}
     if len(found) > 1:
         raise SpecError(f"two language parts: {' and '.join(found)}", where=section.where, hint="keep one of them")
     if not found:
         return outer
-    part = outer.entries[found[0]]
-    assert isinstance(part, Section)  # noqa: S101  (checked above; mypy does not see it)
+    (part,) = found.values()
     brought = {key: section.entries[key] for key in _FROM_TOP if key in section.entries and key not in part.entries}
     brought |= {key: node for key, node in section.entries.items() if node.where.startswith("--set ")}
     return Section(part.where, part.entries | brought, part.keys)
@@ -240,10 +239,9 @@ class _Reader:
             self.refuse("attention_bias with latent attention")
 
     def experts(self) -> None:
-        if not self.family.moe or not self.number("num_experts"):
-            return
         experts = self.leaf(*ALIASES["num_experts"])
-        assert experts is not None  # noqa: S101  (its number is not 0)
+        if not self.family.moe or experts is None or not self.number("num_experts"):
+            return
         self.made["num_experts"] = experts
         self.take("num_experts_per_tok", needed=True)
         width = self.leaf(self.family.expert_key)

@@ -33,7 +33,8 @@ class Bandwidths(NamedTuple):
     """One measurement or prediction of a collective over ``n`` devices.
 
     ``time_s`` and ``payload_bytes`` are None where only rates are known. ``wire`` is the rate in bytes per second at
-    which one device sends; ``link`` the one-way rate of its link, where that is known.
+    which one device sends; ``link`` the one-way rate of its link, where that is known; ``own_copy`` is that of the
+    `InNetworkReduction`.
     """
 
     kind: str
@@ -45,6 +46,12 @@ class Bandwidths(NamedTuple):
     wire: Number
     in_network: bool = False
     link: float | None = None
+    own_copy: bool = True
+
+    @property
+    def sent(self) -> tuple[Number, Number]:
+        """What one device sends per byte of payload, as a quotient."""
+        return wire_factor(self.kind, self.n, self.in_network, self.own_copy)
 
     @property
     def share_of_link(self) -> Number | None:
@@ -80,13 +87,19 @@ def formula(kind: str) -> str:
     return {4: "2(n-1)/n", 2: "(n-1)/n"}.get(over, "1")
 
 
-def wire_factor(kind: str, n: Number, in_network: bool) -> tuple[Number, Number]:
+def wire_factor(kind: str, n: Number, in_network: bool, own_copy: bool = True) -> tuple[Number, Number]:
     """Bytes that one device sends per byte of payload: on a ring, or where the switch reduces.
+
+    ``own_copy``: each device then sends its share of the result too (`InNetworkReduction`).
 
     >>> wire_factor("all_reduce", 8, True)
     (9, 8)
     """
-    return ((n + 1) * (n > 1), n) if in_network else ratio(kind, n)
+    if not in_network:
+        return ratio(kind, n)
+    from commcalc.network.link import in_network_ratio
+
+    return in_network_ratio(n, own_copy)
 
 
 def bandwidths(
@@ -99,6 +112,7 @@ def bandwidths(
     busbw: Number | None = None,
     in_network: bool = False,
     link: float | None = None,
+    own_copy: bool = True,
 ) -> Bandwidths:
     """All of time, algbw and busbw from the one that is given; rates are bytes per second, ``n`` devices.
 
@@ -134,5 +148,5 @@ def bandwidths(
     if time_s is None and payload_bytes is not None:
         time_s = payload_bytes / algbw
     bus = algbw * over / under if busbw is None else busbw
-    sent, of = wire_factor(kind, n, in_network)
-    return Bandwidths(kind, n, payload_bytes, time_s, algbw, bus, algbw * sent / of, in_network, link)
+    sent, of = wire_factor(kind, n, in_network, own_copy)
+    return Bandwidths(kind, n, payload_bytes, time_s, algbw, bus, algbw * sent / of, in_network, link, own_copy)

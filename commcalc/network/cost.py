@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.network.forms import Form, form, ring_form, textbook
 from commcalc.network.link import Algorithm as Algorithm
-from commcalc.network.link import Level, Topology
+from commcalc.network.link import Level, Topology, in_network_ratio
 
 Number = Any
 
@@ -136,11 +136,10 @@ def in_network(payload_bytes: Number, n: Number, level: Level, convention: Conve
     """
     sums = level.in_network
     latency = sums.latency_s if sums else 0.0
-    own = 0 if convention is Convention.TEXTBOOK or (sums is not None and not sums.own_copy) else 1
-    some = (n > 1) * 1
-    sent = ((n + own) * some, n)
+    own = convention is not Convention.TEXTBOOK and (sums is None or sums.own_copy)
+    sent = in_network_ratio(n, own)
     found = timed(Algorithm.IN_NETWORK, Form(0, sent, sent, sent), payload_bytes, level.rate, 0.0, convention)
-    return found._replace(latency_s=latency * some)
+    return found._replace(latency_s=latency * (n > 1))
 
 
 def offers_in_network(kind: Kind, n: int, level: Level) -> bool:

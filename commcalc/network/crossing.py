@@ -179,20 +179,24 @@ def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Net
     """
     outer = network.levels[placement.outermost]
     latency = max(network.levels[index].latency_s for index in range(placement.outermost + 1))
-    channels = placement.channels
-    rate = min(rate for _, rate in channel_rates(placement, network))
-    if placement.uneven:
-        inner = network.levels[: placement.outermost]
-        rate = min([outer.rate * channels, *(level.rate for level in inner)])
     if kind is Kind.ALL_TO_ALL:
         return _uneven_exchange(payload_bytes, placement, network, latency, convention)
-    wide = Level(name=outer.name, bandwidth=rate, latency_s=latency)
+    wide = Level(name=outer.name, bandwidth=ring_rate(placement, network), latency_s=latency)
     found = ring(kind, payload_bytes, placement.size, wide, convention)
     if placement.uneven:
         return found
     passes = 2 if kind is Kind.ALL_REDUCE else 1
     late = sum(passes * hops * network.levels[index].latency_s for index, hops in ring_hops(placement))
     return found._replace(latency_s=late)
+
+
+def ring_rate(placement: Placement, network: Network) -> float:
+    """The rate of one flat ring through the group: that of the level which lets the least through."""
+    if placement.uneven:
+        outer = network.levels[placement.outermost]
+        inner = network.levels[: placement.outermost]
+        return min([outer.rate * placement.channels, *(level.rate for level in inner)])
+    return min(rate for _, rate in channel_rates(placement, network))
 
 
 def channel_rates(placement: Placement, network: Network) -> list[tuple[int, float]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.errors import UsageError
-from commcalc.network.cost import Algorithm, Cost, candidates, cheapest, cost_on, usual
+from commcalc.network.cost import Algorithm, Cost, Number, candidates, cheapest, cost_on, usual
 from commcalc.network.link import Level, Network, Topology
 from commcalc.network.placement import Placement
 
@@ -55,7 +55,7 @@ class Ways(NamedTuple):
 
 def price(
     kind: Kind,
-    payload_bytes: int,
+    payload_bytes: Number,
     placement: Placement,
     network: Network,
     algorithm: Algorithm = Algorithm.AUTO,
@@ -124,10 +124,12 @@ def egress_rate(placement: Placement, network: Network, kind: str = "") -> float
     index, n = placement.parts[-1]
     level = network.levels[index]
     if (len(placement.parts) > 1 or placement.uneven) and kind not in (Kind.SEND_RECV, Kind.PERMUTE):
-        members = placement.channels if placement.uneven else placement.size // n
+        from commcalc.network.crossing import ring_rate
+
         if kind == Kind.ALL_TO_ALL:
+            members = placement.channels if placement.uneven else placement.size // n
             return level.rate * (placement.size - 1) / (placement.size - members)
-        return min([level.rate * members, *(inner.rate for inner in network.levels[:index])])
+        return ring_rate(placement, network)
     if level.axes and kind == Kind.ALL_TO_ALL and n > 1:  # what devices between forward shares their links
         found = on_level(Kind.ALL_TO_ALL, _LARGE, n, placement, index, network, Algorithm.AUTO, Convention.EXACT)
         return _LARGE * (n - 1) / n / float(found.bandwidth_s)

@@ -69,6 +69,15 @@ class InNetworkReduction(NamedTuple):
     own_copy: bool = True
 
 
+def in_network_ratio(n: int, own_copy: bool) -> tuple[int, int]:
+    """What each of ``n`` devices sends per byte of an AllReduce that the switch sums, as a quotient.
+
+    >>> in_network_ratio(8, True), in_network_ratio(8, False)
+    ((9, 8), (8, 8))
+    """
+    return (n + own_copy) * (n > 1), n
+
+
 class Level(NamedTuple):
     """One level. ``bandwidth`` is bytes per second, one direction (see `Topology`); ``latency_s`` is per step.
 

@@ -119,26 +119,24 @@ def cost_on_axes(
     """
     if algorithm not in possible(spans, level):
         return None
-    if algorithm is Algorithm.TORUS and kind is Kind.SEND_RECV:
-        return send_across(payload_bytes, spans, level)._replace(algorithm=algorithm)
+    if kind is Kind.SEND_RECV and spans:
+        return send_across(payload_bytes, spans, level, convention)._replace(algorithm=algorithm)
     if algorithm is Algorithm.TORUS:
         return timed(
             algorithm, _together(kind, spans, convention), payload_bytes, level.rate, level.latency_s, convention
         )
     span = spans[0] if spans else Span(1)
-    if kind is Kind.SEND_RECV and spans:
-        return send_across(payload_bytes, spans, level)._replace(algorithm=algorithm)
     found = form(algorithm, kind, span.members)
     if found is None:
         return None
     if convention is Convention.TEXTBOOK:
         found = textbook(algorithm, kind, span.members, found)
-    hop, shared = span.hop, span.hop
+    hop = span.hop
     if algorithm is Algorithm.RING and not span.closed:  # round the rest of a one-way ring, as all other groups do
         hop = span.length - (span.members - 1) * span.hop
         return timed(algorithm, _slower(found, hop, 1), payload_bytes, level.rate * span.members / span.length,
                      level.latency_s, convention)  # fmt: skip
-    return timed(algorithm, _slower(found, hop, shared), payload_bytes, level.rate, level.latency_s, convention)
+    return timed(algorithm, _slower(found, hop, hop), payload_bytes, level.rate, level.latency_s, convention)
 
 
 def _slower(found: Form, hop: int, shared: int) -> Form:
@@ -214,7 +212,9 @@ def _sent_by_gather(spans: tuple[Span, ...], rates: list[int], total: int) -> tu
     return over, total * under
 
 
-def send_across(payload_bytes: Number, spans: tuple[Span, ...], level: Level) -> Cost:
+def send_across(
+    payload_bytes: Number, spans: tuple[Span, ...], level: Level, convention: Convention = Convention.EXACT
+) -> Cost:
     """A message between the two members farthest from each other, out of a corner over one link of every axis.
 
     TPU v5e 4x4, corner to corner: bytes / (2 * 45 GB/s) + 6 hops. Source: How To Scale Your Model, part 2, question 5.
@@ -222,4 +222,4 @@ def send_across(payload_bytes: Number, spans: tuple[Span, ...], level: Level) ->
     one_way = level.topology is Topology.RING and not level.two_way
     hops = sum((span.members - 1) * span.hop if one_way else span.hops for span in spans)
     one = (1, len(spans))
-    return timed(Algorithm.DIRECT, Form(hops, (1, 1), one, one), payload_bytes, level.rate, level.latency_s)
+    return timed(Algorithm.DIRECT, Form(hops, (1, 1), one, one), payload_bytes, level.rate, level.latency_s, convention)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commcalc import __version__
-from commcalc.network.busbw import Bandwidths, formula, ratio, wire_factor
+from commcalc.network.busbw import Bandwidths, formula, ratio
 from commcalc.report.table import Column, Table
 from commcalc.units import format_binary, format_bytes, format_rate, format_seconds
 
@@ -24,7 +24,7 @@ def busbw_document(
 def busbw_record(found: Bandwidths) -> dict[str, object]:
     """The numbers alone."""
     over, under = ratio(found.kind, found.n)
-    sent, of = wire_factor(found.kind, found.n, found.in_network)
+    sent, of = found.sent
     payload = found.payload_bytes
     return {
         "collective": found.kind,
@@ -72,9 +72,11 @@ def explained(found: Bandwidths) -> list[str]:
         back = f"{format_rate(found.busbw)} / {factor:.6g}"
         lines.append(f"algbw = busbw / factor = {back} = {format_rate(found.algbw)}")
     if found.in_network and n > 1:
+        sent, of = found.sent
+        symbols, what = ("(n+1)/n", "its data and its share of the result") if found.own_copy else ("n/n", "its data")
         lines.append(
-            f"on the wire = algbw * (n+1)/n = {format_rate(found.algbw)} * {n + 1}/{n} = {format_rate(found.wire)}: "
-            "the switch reduces, so a device sends its data and its share of the result once"
+            f"on the wire = algbw * {symbols} = {format_rate(found.algbw)} * {sent}/{of} = {format_rate(found.wire)}: "
+            f"the switch reduces, so a device sends {what} once"
         )
     if found.link is not None and found.share_of_link is not None:
         lines.append(

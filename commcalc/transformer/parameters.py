@@ -81,10 +81,7 @@ def _count(model: Model, experts: int) -> int:
 
 
 def _weights(
-    program: Program,
-    sizes: dict[str, int],
-    wanted: Callable[[str, Rule], bool] = lambda sublayer, rule: True,  # noqa: ARG005
-    *names: str,
+    program: Program, sizes: dict[str, int], wanted: Callable[[str, Rule], bool] = lambda *_: True, *names: str
 ) -> dict[str, int]:
     """Elements of each weight of the operations that ``wanted`` names by sublayer and rule."""
     found = {}

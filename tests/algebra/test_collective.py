@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -122,6 +123,6 @@ def test_payload_is_the_large_side() -> None:
         (lambda: all_gather(sharding("A[I_XY]"), "I", ("X",)), "dimension I is not split last over X"),
     ],
 )
-def test_a_step_that_does_not_apply_is_refused(make: object, message: str) -> None:
+def test_a_step_that_does_not_apply_is_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ShardingError, match=message):
-        make()  # type: ignore[operator]
+        make()

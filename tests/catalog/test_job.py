@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from commcalc.catalog.assign import Assignment
@@ -10,9 +12,9 @@ from commcalc.errors import CommcalcError
 from commcalc.transformer.layout import LayoutName
 
 
-def job(text: str, *options: tuple[str, str], **more: object) -> Job:
+def job(text: str, *options: tuple[str, str], **more: Any) -> Job:
     assignments = [Assignment(path, value, f"--{path.split('.')[-1]} {value}") for path, value in options]
-    return resolve_job(Request(job_text=text, assignments=assignments, **more))  # type: ignore[arg-type]
+    return resolve_job(Request(job_text=text, assignments=assignments, **more))
 
 
 MODEL = "model: {hidden_size: 64, num_hidden_layers: 2}\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from conftest import ask, fields, rows
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> dict[str, object]:
+def questions(draw: st.DrawFn) -> dict[str, Any]:
     """Sizes that any drawn degree divides, and every choice of an architecture."""
     tp = draw(st.sampled_from([2, 3, 4, 8]))
     parallel = draw(st.booleans())
@@ -48,9 +49,9 @@ def questions(draw: st.DrawFn) -> dict[str, object]:
     }
 
 
-def asked(question: dict[str, object], **more: object) -> PricedLedger:
+def asked(question: dict[str, Any], **more: Any) -> PricedLedger:
     values = {**question, **more}
-    return ask(values.pop("model"), "h100", **values)  # type: ignore[arg-type]
+    return ask(values.pop("model"), "h100", **values)
 
 
 @settings(max_examples=60, deadline=None)

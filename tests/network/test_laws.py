@@ -194,7 +194,7 @@ def test_an_array_of_payloads_is_priced_element_by_element(
     """The least time of each, by whichever algorithm."""
     network, n = where
     at = place(n, 1, network, n)
-    many = price(kind, np.array(payloads), at, network, convention=convention).cost  # type: ignore[arg-type]
+    many = price(kind, np.array(payloads), at, network, convention=convention).cost
     each = [price(kind, payload, at, network, convention=convention).cost for payload in payloads]
     assert np.allclose(many.time_s, [one.time_s for one in each], rtol=1e-12, atol=0)
     assert np.broadcast_to(many.egress_bytes, len(payloads)).tolist() == [one.egress_bytes for one in each]
