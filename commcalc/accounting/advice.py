@@ -12,7 +12,7 @@ from commcalc.accounting.products import Answer, Strategy
 from commcalc.algebra.collective import Kind
 from commcalc.algebra.notation import format_tensor
 from commcalc.algebra.sharding import Sharding
-from commcalc.algebra.states import Graph, State, graph_of
+from commcalc.algebra.states import Graph, State, graph_of, state_of
 
 
 class Advice(NamedTuple):
@@ -90,7 +90,7 @@ def _scattered(answer: Answer) -> Advice | None:
     if last.step.kind is not Kind.ALL_REDUCE or last.tensor != answer.found.planner.chain.products[-1].name:
         return None
     graph = answer.found.planner.tensors[-1][2]
-    source = State(last.step.before.split, last.step.before.unreduced)
+    source = state_of(last.step.before)
     moves = [
         move for move in graph.moves(source)
         if move.kind is Kind.REDUCE_SCATTER and move.axes == last.step.axes and not move.sliced

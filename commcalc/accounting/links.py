@@ -1,8 +1,10 @@
-"""Levels and costs in words, with the numbers that times are made of."""
+"""Levels, wire bytes and times in words, with the numbers that they are made of."""
 
 from __future__ import annotations
 
-from commcalc.network.cost import Cost
+from commcalc.algebra.collective import Convention, Kind
+from commcalc.network.cost import Algorithm, Cost
+from commcalc.network.hierarchy import Priced
 from commcalc.network.link import Level
 from commcalc.units import format_bytes, format_rate, format_seconds
 
@@ -20,6 +22,52 @@ def parts_of(cost: Cost) -> str:
     if cost.overlapped:
         return f"the larger of {steps} and {sent} B / {format_rate(rate)} = {latency} and {moving}"
     return f"{steps} + {sent} B / {format_rate(rate)} = {latency} + {moving}"
+
+
+def explain_wire(kind: Kind, n: int, payload_bytes: int, wire_bytes: int, convention: Convention) -> str:
+    """``wire = 2(n-1)/n * payload = 2*7/8 * 134,217,728 = 234,881,024 B``."""
+    passes = 2 if kind is Kind.ALL_REDUCE else 1
+    shown, payload = "2" if passes == 2 else "", format_bytes(payload_bytes)
+    if kind in (Kind.SEND_RECV, Kind.PERMUTE, Kind.BROADCAST) or convention is Convention.TEXTBOOK:
+        times = f"{shown} * " if shown else ""
+        return f"wire = {times}payload = {times}{payload} = {format_bytes(wire_bytes)} B"
+    values = f"{shown}*{n - 1}/{n}" if shown else f"{n - 1}/{n}"
+    return f"wire = {shown}(n-1)/n * payload = {values} * {payload} = {_whole(passes * (n - 1) * payload_bytes, n)}"
+
+
+def explain_time(found: Priced | None, n: int, payload_bytes: int, tail: str) -> list[str]:
+    """Lines that derive the time of one call, phase by phase; ``tail`` says what bounds it."""
+    if found is None:
+        return []
+    total = format_seconds(found.cost.time_s)
+    if not found.phases:
+        lines = [f"time = {parts_of(found.cost)} = {total} ({found.cost.algorithm} on {found.level}{tail})"]
+        if found.cost.algorithm is Algorithm.IN_NETWORK:
+            egress = _whole(payload_bytes * (n + 1), n)
+            line = f"egress = (1 + 1/n) * payload = {n + 1}/{n} * {format_bytes(payload_bytes)} = {egress}"
+            if found.cost.egress_bytes == payload_bytes:  # a tree of switches keeps the sum; the textbook limit
+                line = f"egress = 1 * payload = 1 * {format_bytes(payload_bytes)} = {format_bytes(payload_bytes)} B"
+            lines.insert(0, line)
+        return lines
+    together = sum(float(phase.cost.time_s) for phase in found.phases) > 1.0000001 * float(found.cost.time_s)
+    how = "the phases of the slowest level" if together else "the phases one after another"
+    lines = [f"time = {how} = {total} (hierarchical{tail})"]
+    for phase in found.phases:
+        lines.append(
+            f"  {phase.kind} of {format_bytes(phase.payload_bytes)} B over {phase.group_size} on {phase.level}: "
+            f"{parts_of(phase.cost)} = {format_seconds(phase.cost.time_s)} ({phase.cost.algorithm})"
+        )
+    return lines
+
+
+def _whole(over: int, under: int) -> str:
+    """A quotient of bytes, and that it was rounded up where it was."""
+    count = -(-over // under)
+    return (
+        f"{format_bytes(count)} B"
+        if over % under == 0
+        else f"{over / under:.10g}, rounded up to {format_bytes(count)} B"
+    )
 
 
 def explain_links(levels: tuple[Level, ...]) -> list[str]:

@@ -98,9 +98,9 @@ def _by_lines(answer: Answer, dim: str, *, again: bool) -> list[Flip]:
 def _line(answer: Answer, chain: Chain, plan: Plan, dim: str, old: int) -> Cost:
     """The key of a plan, made for size ``old`` of ``dim``, at another size."""
     pricing = answer.pricing
-    grows, stays = Prices(chain.bits, pricing.cost), Prices(chain.bits, pricing.cost)
+    prices = Prices(chain.bits, pricing.cost)
     moves = [event.move for event in plan.events if isinstance(event, Moved) and dim in event.dims]
-    fixed = sum(stays.key(event.move) for event in plan.events if isinstance(event, Moved) and dim not in event.dims)
+    fixed = sum(prices.key(event.move) for event in plan.events if isinstance(event, Moved) and dim not in event.dims)
     flops = 0
     for event in plan.events:
         if isinstance(event, Multiply):
@@ -112,7 +112,7 @@ def _line(answer: Answer, chain: Chain, plan: Plan, dim: str, old: int) -> Cost:
 
     def key(size: int) -> int:
         if size not in known:
-            moved = sum(grows.priced(move.kind, move.axes, move.elements * size // old) for move in moves)
+            moved = sum(prices.priced(move.kind, move.axes, move.elements * size // old) for move in moves)
             known[size] = fixed + moved + key_of(pricing.compute(flops * size // old))
         return known[size]
 
@@ -144,17 +144,6 @@ def _comm(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> Cost:
     return seconds
 
 
-def _wire(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> Cost:
-    values = problem.values()
-
-    def sent(size: int) -> float:
-        at = values | {dim: size}
-        wire = pricing.fabric.wire_bytes
-        return sum(wire(step.step.kind, step.step.axes, int(step.payload.value(at))) for step in one.steps)
-
-    return sent
-
-
 def _compute(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> Cost:
     peak = pricing.peak or float("inf")
     chain = problem.chain()
@@ -171,14 +160,11 @@ def _compute(one: Strategy, problem: Problem, pricing: Pricing, dim: str) -> Cos
 
 
 def _objective(one: Strategy, answer: Answer, dim: str) -> Cost:
+    """Seconds of a strategy whose compute hides communication."""
     problem, pricing = answer.problem, answer.pricing
-    if pricing.objective is Objective.BYTES:
-        return _wire(one, problem, pricing, dim)
     comm, compute = _comm(one, problem, pricing, dim), _compute(one, problem, pricing, dim)
     if pricing.peak is None:
         return lambda size: evened(comm(size))
-    if pricing.overlap is Overlap.NONE:
-        return lambda size: evened(comm(size) + compute(size))
     if pricing.overlap is Overlap.FULL:
         return lambda size: evened(max(comm(size), compute(size)))
     by_blocks = _by_blocks(one, problem, pricing, dim)

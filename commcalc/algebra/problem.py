@@ -14,7 +14,7 @@ from typing import NamedTuple
 from commcalc.algebra.expression import Expression, Operand
 from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.planner import Chain, Factor, Product
-from commcalc.algebra.sharding import Sharding
+from commcalc.algebra.sharding import Sharding, nearest
 from commcalc.algebra.states import State
 from commcalc.errors import ShardingError, SpecError, UsageError, raise_all
 
@@ -156,13 +156,12 @@ def _uneven(expression: Expression, mesh: Mesh, sizes: Mapping[str, int]) -> lis
             ways = mesh.size(axes)
             if sizes[dim] % ways:
                 over = ", ".join(f"{name}={mesh.size([name])}" for name in axes)
-                near = f"{sizes[dim] - sizes[dim] % ways or ways} and {sizes[dim] + -sizes[dim] % ways}"
                 found.append(
                     ShardingError(
                         f"dimension {dim} of {operand.name}, of size {sizes[dim]}, does not split {ways} ways: "
                         f"{sizes[dim]} mod {ways} = {sizes[dim] % ways}",
                         source=expression.text, span=operand.span, context=f"mesh: {over}",
-                        hint=f"--pad pads it; the nearest sizes that divide are {near}",
+                        hint=f"--pad pads it; the {nearest(sizes[dim], ways)}",
                     )
                 )  # fmt: skip
     return found

@@ -98,10 +98,22 @@ def local_shape(sharding: Sharding, sizes: Mapping[str, int], mesh: Mesh) -> tup
             raise ShardingError(
                 f"dimension {dim} of size {size} does not split {ways} ways: {size} mod {ways} = {size % ways}",
                 context=f"mesh: {over}",
-                hint=f"the nearest sizes that do are {size - size % ways} and {size - size % ways + ways}",
+                hint=f"the {nearest(size, ways)}",
             )
         shape.append(size // ways)
     return tuple(shape)
+
+
+def nearest(size: int, ways: int) -> str:
+    """The sizes around ``size`` that split ``ways`` ways, in words.
+
+    >>> nearest(10, 4), nearest(8, 16)
+    ('nearest sizes that divide are 8 and 12', 'smallest size that divides is 16')
+    """
+    below = size - size % ways
+    if not below:
+        return f"smallest size that divides is {ways}"
+    return f"nearest sizes that divide are {below} and {below + ways}"
 
 
 def bytes_per_device(sharding: Sharding, sizes: Mapping[str, int], mesh: Mesh, bits: int) -> int:

@@ -87,8 +87,11 @@ def _replaced(params: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """Those of ``--set`` that are sizes: section, name, value, origin."""
     found = []
     for given in params.get("set_") or ():
-        path, _, value = given.partition("=")
+        path, equals, value = given.partition("=")
         section, _, name = path.strip().partition(".")
+        if section in _SIZES and equals and not name:
+            told = f"{section} is a section; name one of its sizes"
+            raise UsageError(told, where=f"--set {given[:60]}", hint=f"--set {section}.X=4")
         if section in _SIZES and name:
             found.append((section, name, value.strip(), f"--set {given[:60]}"))
     return found
@@ -98,14 +101,12 @@ def check_sizes_only(params: Mapping[str, Any]) -> None:
     """Refuse every ``--set`` that is no size: where nothing is priced there is nothing else to set."""
     for given in params.get("set_") or ():
         path, equals, _ = given.partition("=")
-        section, _, name = path.strip().partition(".")
+        section = path.strip().partition(".")[0]
         where = f"--set {given[:60]}"
         if not equals:
             raise UsageError(f"{given[:60]!r} sets nothing", where=where, hint="--set PATH=VALUE")
         if section not in _SIZES:
             raise UnknownName("section", section, _SIZES, where=where)
-        if not name:
-            raise UsageError(f"{section} is a section; name one of its sizes", where=where, hint=f"--set {section}.X=4")
 
 
 def no_functions(expression: Expression, command: str) -> None:
@@ -121,15 +122,16 @@ def no_functions(expression: Expression, command: str) -> None:
 
 def links_of(params: Mapping[str, Any]) -> Links:
     """The machine, if one is given, and the algorithm."""
-    sizes = tuple(f"{section}." for section in _SIZES)
-    others = [given for given in params.get("set_") or () if not given.strip().startswith(sizes)]
+    others = [
+        given
+        for given in params.get("set_") or ()
+        if "=" not in given or given.partition("=")[0].strip().partition(".")[0] not in _SIZES
+    ]
     wanted = {key: params.get(key) for key in ("hardware", "bandwidth", "latency", "algorithm", "convention")}
     request = o.request_from(wanted | {"set_": others})
     known = ("hardware", "links", *_SIZES)
     for one in request.assignments:
         section = one.path.partition(".")[0]
-        if section in _SIZES:
-            raise UsageError(f"{section} is a section; name one of its sizes", where=one.origin)
         if section not in known:
             raise UnknownName("section", section, known, where=one.origin)
     links = resolve_links(request)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commcalc.algebra.collective import Kind
+from commcalc.algebra.expression import parse_expression
 from commcalc.algebra.mesh import Mesh
-from commcalc.algebra.notation import parse_tensor
 from commcalc.algebra.reshard import reshard
 from commcalc.algebra.sharding import Sharding, local_shape
 from commcalc.cli.sizes import dims_of
@@ -20,14 +20,14 @@ def change_of(
 
     `UsageError` where it needs none or several, `ShardingError` where a size does not divide.
     """
-    left, arrow, right = text.partition("->")
-    if not arrow:
-        raise NotationError("no change: there is no ->", source=text[:200], span=(0, len(text[:200])),
-                            hint="A[I_X, J] -> A[I, J]")  # fmt: skip
-    names = [name for name, _ in mesh]
-    (name, before), (other, after) = parse_tensor(left, names), parse_tensor(right, names)
+    expression = parse_expression(text, [name for name, _ in mesh])
+    functions = any(one.function for one in expression.stations)
+    if expression.products or expression.output is None or expression.stops or functions:
+        told = "no change: there is no ->" if expression.output is None else "one tensor and one change are priced here"
+        raise NotationError(told, source=text[:200], span=(0, len(text[:200])), hint="A[I_X, J] -> A[I, J]")
+    (name, before), (other, after) = ((one.name, one.sharding) for one in expression.stations)
     if name != other:
-        raise UsageError(f"{name} cannot become {other}", where="KIND", hint=f"{left.strip()} -> {name}[...]")
+        raise UsageError(f"{name} cannot become {other}", where="KIND", hint=f"{name}[...] -> {name}[...]")
     sizes = _sizes(dims, before)
     for held in (before, after):
         local_shape(held, sizes, Mesh.of(dict(mesh)))

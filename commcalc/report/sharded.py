@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from commcalc import __version__
-from commcalc.accounting.explain import explain_time, explain_wire
+from commcalc.accounting.links import explain_time, explain_wire
 from commcalc.accounting.products import Answer, Bill, Cut, Local, Stage
 from commcalc.accounting.resharding import Resharding
 from commcalc.algebra.mesh import Mesh

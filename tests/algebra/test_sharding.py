@@ -31,7 +31,7 @@ def test_the_reason_names_both_places_and_the_way_out() -> None:
 def test_a_size_that_does_not_divide_names_the_remainder() -> None:
     with pytest.raises(ShardingError, match="dimension I of size 10 does not split 4 ways: 10 mod 4 = 2") as refused:
         local_shape(Sharding(("I",), (("X",),)), {"I": 10}, MESH)
-    assert refused.value.hint == "the nearest sizes that do are 8 and 12"
+    assert refused.value.hint == "the nearest sizes that divide are 8 and 12"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -218,6 +219,42 @@ def test_formulas_are_true_where_there_is_no_time_or_no_communication() -> None:
         "busbw", "all_reduce", "--group-size", "1", "--bytes", "1GiB", "--time", "5ms", "--in-network", "--explain"
     ).out
     assert "on the wire = algbw" not in one
+
+
+def test_the_link_over_three_levels_counts_the_ports_of_each(tmp_path: Path) -> None:
+    """A socket of 4 has one port of 88 GB/s for all: 22 a member, 4 members at once; the outer one 8 * 50. The least
+    is the 32 GB/s inside."""
+    path = tmp_path / "box.yaml"
+    path.write_text(
+        "network:\n- {name: pcie, devices: 4, bandwidth: 32 GB/s}\n"
+        "- {name: sockets, devices: 8, bandwidth: 88 GB/s, shared_by: 4}\n- {name: ib, bandwidth: 50 GB/s}\n"
+    )
+    found = asked("all_reduce", "--group-size", "32", "--busbw", "16GB/s", "--hardware", str(path))
+    assert (found["link_bytes_per_s"], found["share_of_link"], found["warnings"]) == (32e9, 0.5, [])
+
+
+def test_a_switch_that_keeps_the_sum_takes_the_payload_alone(tmp_path: Path) -> None:
+    """SHARP: S out of each device, so 50 GB/s of algbw fill a port of 50 GB/s (NVLS would need 9/8 of it)."""
+    path = tmp_path / "sharp.yaml"
+    path.write_text(
+        "network:\n- name: ib\n  bandwidth: 50 GB/s\n  in_network_reduction: {own_copy: false, latency: 10 us}\n"
+    )
+    args = (
+        "all_reduce",
+        "--group-size",
+        "8",
+        "--algbw",
+        "50GB/s",
+        "--bytes",
+        "1GB",
+        "--in-network",
+        "--hardware",
+        str(path),
+    )
+    found = asked(*args)
+    assert (found["wire_bytes_per_s"], found["egress_bytes"], found["share_of_link"]) == (50e9, 10**9, 1.0)
+    assert found["warnings"] == []
+    assert any("algbw * n/n = 50 GB/s * 8/8 = 50 GB/s" in line for line in found["formulas"])
 
 
 def test_an_exchange_on_a_ring_is_bound_by_what_is_forwarded() -> None:

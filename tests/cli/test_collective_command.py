@@ -288,6 +288,12 @@ WRONG = {
     "a tensor without size": (["A[I_X] -> A[I]", "--mesh", "X=3", "--hardware", "h100"], 2, "error: no size of dimension I"),
     "no change": (["A[I_X] -> A[I_X]", "--mesh", "X=2", "--dim", "I=8", "--hardware", "h100"], 2, "needs no collective"),
     "no arrow": (["A[I_X]", "--mesh", "X=2", "--dim", "I=8", "--hardware", "h100"], 2, "error: no change: there is no ->"),
+    "a product": (["A[I, J] @ B[J, K] -> C[I, K]", "--mesh", "X=2", "--dim", "I=8", "--hardware", "h100"], 2,
+                  "error: one tensor and one change are priced here"),
+    "a function": (["relu(A[I_X]) -> A[I]", "--mesh", "X=2", "--dim", "I=8", "--hardware", "h100"], 2,
+                   "error: one tensor and one change are priced here"),
+    "a dimension of another tensor": (["A[I_X] -> A[I]", "--mesh", "X=2", "--dim", "I=8,J=8", "--hardware", "h100"], 2,
+                                      "error: the tensor has no dimension 'J'"),
     "an illegal tensor": (["A[I_X, J_X] -> A[I, J]", "--mesh", "X=2", "--dim", "I=8", "--hardware", "h100"], 3,
                           "error: axis X is used twice"),
     "a value of no machine": (["all_reduce", "--bytes", "1GiB", *H100, "--set", "model.hidden_size=8"], 2,
@@ -407,6 +413,39 @@ def test_a_bare_link_reduces_where_that_is_asked_for() -> None:
         found = asked(*args, *more)
         assert found["best"] == "in-network"
         assert way(found, "in-network")["busbw_bytes_per_s"] / 1e9 == pytest.approx(411.5, abs=0.1)
+
+
+def test_arrows_as_people_write_them() -> None:
+    asks = (["A[I_X, J] -> A[I, J]"], ["A[I_X, J] \u2192 A[I, J]"], ["A[I_X, J] => A[I, J]"])
+    tail = ("--mesh", "X=8", "--dim", "I=8,J=8", "--hardware", "h100")
+    first, *others = [asked(*one, *tail) for one in asks]
+    assert first["collective"] == "all_gather"
+    assert first["payload_bytes"] == 128
+    assert all(other == first for other in others)
+
+
+CHIP = "extends: tpu-v5e\nnetwork:\n- {name: ici, shape: [16, 16], wraparound: [true, false]}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "told"),
+    [
+        (CHIP, "2x2x2", "2 of 3 axes of the shape have a wraparound"),
+        (
+            "extends: tpu-v5e\nnetwork:\n- {name: ici, shape: [4, 4]}\n- {name: dcn, devices: 64}\n",
+            "8x8",
+            "level dcn (64 devices) does not hold whole domains of level ici (64 devices)",
+        ),
+    ],
+)
+def test_a_slice_is_checked_like_the_shape_of_a_file(text: str, shape: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "chip.yaml"
+    path.write_text(text)
+    ran = run_commcalc("collective", "all_reduce", "--bytes", "1MB", "--group-size", "4", "--hardware", str(path),
+                       "--shape", shape)  # fmt: skip
+    assert (ran.status, ran.out) == (2, "")
+    assert f"error: {told}" in ran.err
+    assert f"at --shape {shape}" in ran.err
 
 
 def test_a_preset_of_ones_own_takes_another_slice(tmp_path: Path) -> None:

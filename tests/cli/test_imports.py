@@ -44,11 +44,14 @@ LINKS = [
     ["collective", "all_reduce", "--bytes", "1GiB", "--group-size", "16", "--hardware", "h100", "--json"],
     ["collective", "all_reduce", "--bytes", "1GiB", "--group-size", "16", "--hardware", "tpu-v5e"],
     ["busbw", "all_reduce", "--group-size", "8", "--busbw", "370GB/s", "--json"],
+    ["shard", "A[I_X, J]", "--mesh", "X=4", "--dim", "I=8,J=8", "--json"],
+    ["matmul", "A[I, J_X] @ B[J, K]", "--mesh", "X=4", "--dim", "I=8,J=8,K=8", "--hardware", "h100"],
+    ["reshard", "A[I_X, J] -> A[I, J_X]", "--mesh", "X=4", "--dim", "I=8,J=8", "--json"],
 ]
 
 
 @pytest.mark.parametrize("args", LINKS, ids=lambda args: " ".join(args[:2]))
-def test_one_collective_loads_no_ledger(args: list[str]) -> None:
+def test_collectives_and_products_load_no_ledger(args: list[str]) -> None:
     heavy = [*HEAVY, "commcalc.accounting.ledger", "commcalc.algebra.derive", "commcalc.transformer.block"]
     assert loaded(command(*args), heavy) == []
 

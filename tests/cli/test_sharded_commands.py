@@ -270,6 +270,13 @@ BAD: dict[str, tuple[tuple[str, ...], int, str]] = {
         "T is wanted as a pending sum after relu",
     ),
     "a set of nothing": (("shard", "A[I]", *P[:3], "I=8", "--set", "junk"), 2, "'junk' sets nothing"),
+    "a set of a section": (("reshard", "A[I_X] -> A[I]", *P[:3], "I=8", "--set", "mesh=4"), 2, "mesh is a section"),
+    "a set of no name": (("reshard", "A[I_X] -> A[I]", *P[:3], "I=8", "--set", "dims.=4"), 2, "dims is a section"),
+    "too small to split": (
+        ("shard", "A[I_X]", "--mesh", "X=16", "--dim", "I=8"),
+        3,
+        "the smallest size that divides is 16",
+    ),
     "a set of another kind": (
         ("shard", "A[I]", *P[:3], "I=8", "--set", "hardware.x=4"),
         2,

@@ -303,3 +303,11 @@ def test_a_slow_axis_alone_can_bind() -> None:
         found = cost_on_axes(Algorithm.TORUS, kind, 2**28, spans, level)
         assert found is not None
         assert found.bandwidth_s == pytest.approx(passes * 2**28 / 45e9)
+
+
+def test_a_send_under_the_textbook_is_the_larger_of_hops_and_bytes() -> None:
+    """4x4, the farthest two: 4 hops of 1 us, as all ends are joined, hidden by 1 MB over two links of 45 GB/s."""
+    exact = on(torus(4, 4, hop=HOP), Kind.SEND_RECV, 10**6, 0, 1)
+    book = on(torus(4, 4, hop=HOP), Kind.SEND_RECV, 10**6, 0, 1, convention=BOOK)
+    assert exact.cost.time_s == pytest.approx(4 * HOP + 1e6 / 90e9)
+    assert book.cost.time_s == pytest.approx(1e6 / 90e9)
