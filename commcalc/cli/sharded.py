@@ -227,7 +227,7 @@ def show(
         if style is Format.CSV:
             write(table.render_csv(records()))
         elif style is Format.MARKDOWN:
-            write(table.render_markdown(list(tables())))
+            write("\n".join(part for part in (above, table.render_markdown(list(tables())), below) if part))
         else:
             width = width_of_terminal(os.environ)
             terminal = table.Terminal(width, colour_of_terminal(os.environ, bool(params.get("no_color"))))

@@ -178,9 +178,11 @@ def test_all_formats(asked: tuple[str, ...]) -> None:
     assert len(run_commcalc(*asked, "--format", "csv").out.splitlines()) >= 2
     lines = run_commcalc(*asked, "--format", "jsonl").out.splitlines()
     assert all(isinstance(json.loads(line), dict) for line in lines)
-    assert "| --- |" in run_commcalc(*asked, "--format", "markdown").out
+    markdown = run_commcalc(*asked, "--explain", "--format", "markdown").out
+    assert "| --- |" in markdown
     explained = run_commcalc(*asked, "--explain").out
     assert " = " in explained
+    assert [line for line in explained.splitlines() if " = " in line and line not in markdown] == []
     assert explained.startswith(run_commcalc(*asked).out[:200])
 
 
