@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commcalc.accounting.rows import Stage, Warn
 from commcalc.algebra.collective import Convention
-from commcalc.algebra.derive import Derivation
+from commcalc.algebra.schedule import Derivation
 from commcalc.transformer.layout import TP, TP_KV, TP_REPLICA, KvPolicy, LayoutName
 from commcalc.transformer.limits import limits
 from commcalc.transformer.spec import Model, Phase

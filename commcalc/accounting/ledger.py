@@ -10,9 +10,10 @@ from typing import NamedTuple
 from commcalc.accounting.assumptions import assumptions_of, warnings_of
 from commcalc.accounting.rows import Row, Stage, Warn
 from commcalc.algebra.collective import Convention, Kind, wire_bytes
-from commcalc.algebra.derive import BACKWARD, FORWARD, Derivation, Event, derive
+from commcalc.algebra.derive import derive
 from commcalc.algebra.notation import format_tensor
 from commcalc.algebra.program import Role
+from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation, Event
 from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.size import Product, Size, total
 from commcalc.errors import CommcalcError, IllegalDegree, SpecError, UsageError, raise_all

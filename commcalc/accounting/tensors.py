@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from commcalc.accounting.ledger import Ledger
-from commcalc.algebra.derive import State
 from commcalc.algebra.notation import format_tensor
 from commcalc.algebra.program import Op, Program, Role, Rule
+from commcalc.algebra.schedule import State
 from commcalc.algebra.sharding import Sharding, bytes_per_device, local_shape
 from commcalc.errors import CommcalcError, SpecError, raise_all
 from commcalc.transformer.spec import KEY_OF_DIM

@@ -17,12 +17,12 @@ from commcalc.accounting.tensors import TensorLine, tensor_lines
 from commcalc.accounting.turning_points import balances
 from commcalc.algebra.collective import Convention
 from commcalc.algebra.contraction import case as product_case
-from commcalc.algebra.derive import Placed
 from commcalc.algebra.expression import parse_expression
 from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.notation import format_tensor, parse_tensor
 from commcalc.algebra.problem import bind
 from commcalc.algebra.program import Rule
+from commcalc.algebra.schedule import Placed
 from commcalc.algebra.sharding import Sharding, bytes_per_device, local_shape, replicas, shards
 from commcalc.errors import IllegalDegree, ShardingError
 from commcalc.network.fabric import Fabric

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from commcalc.algebra.collective import transpose
-from commcalc.algebra.derive import BACKWARD, FORWARD, Derivation, derive
+from commcalc.algebra.derive import derive
 from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.notation import format_tensor
 from commcalc.algebra.program import Builder, Rule
+from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation
 from commcalc.algebra.sharding import Sharding
 from commcalc.errors import ShardingError
 from commcalc.transformer.block import block_program
@@ -57,7 +58,7 @@ def test_column_parallel_layer_behind_split_tokens_gathers_them() -> None:
     found = linear(of(("D", "F"), F=X), of(TD, T=X))
     assert moves(found, FORWARD) == ["all_gather X[T_tp, D]"]
     assert moves(found, BACKWARD) == ["all_gather X[T_tp, D]", "reduce_scatter dX[T, D]{U_tp}"]
-    assert found.backward[0].note.startswith("re-gather")
+    assert found.events(BACKWARD)[0].note.startswith("re-gather")
 
 
 def test_data_parallel_weight_gradient_stays_pending() -> None:
