@@ -59,6 +59,11 @@ class Ledger(NamedTuple):
         known = list(dict.fromkeys([*met, *(row.sublayer for row in self.rows)]))
         return tuple(name for name in known if any(row.sublayer == name for row in self.rows))
 
+    @property
+    def dtypes(self) -> dict[Role, Dtype]:
+        """The element type in which tensors of each role are sent."""
+        return _dtypes(self.work)
+
     def times_in_step(self, row: Row, stage: Stage | None = None) -> int:
         """How often ``row`` happens in a step on one device of ``stage`` (the busiest by default)."""
         at = self.stage if stage is None else stage
@@ -126,12 +131,7 @@ class _Draft:
         self.convention = convention
         self.layout = layout
         self.sizes = sizes
-        self.dtypes = {
-            Role.ACTIVATION: work.dtype,
-            Role.WEIGHT: work.dtype,
-            Role.GRADIENT: work.grad_dtype,
-            Role.FP32: Dtype.FP32,
-        }
+        self.dtypes = _dtypes(work)
 
     def rows(self, derivations: dict[str, Derivation]) -> list[Row]:
         """The rows of every program in the order they run: embedding, block, head forward; then backward."""
@@ -208,6 +208,10 @@ class _Draft:
 
     def notation(self, name: str, sharding: Sharding) -> str:
         return format_tensor(name, sharding, self.layout.mesh)
+
+
+def _dtypes(work: Workload) -> dict[Role, Dtype]:
+    return {Role.ACTIVATION: work.dtype, Role.WEIGHT: work.dtype, Role.GRADIENT: work.grad_dtype, Role.FP32: Dtype.FP32}
 
 
 def _without_idle_sp(parallel: Parallelism, warnings: list[Warn]) -> Parallelism:

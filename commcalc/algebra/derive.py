@@ -169,10 +169,15 @@ class _Backward:
             made = used.reduced(tuple(dict.fromkeys(pending)))
             if at >= len(placed.inputs):
                 self._weight(placed, at, grad, made)
-            elif self.run.program.tensors[op.inputs[at]].role is not Role.INDEX:
+            elif self._asked(op.inputs[at]):
                 value = self._value(op.inputs[at], made)
                 self.actions.append(Differentiate(placed, at, grad, value))
                 self._give(op.inputs[at], used, _Gradient(value, op))
+
+    def _asked(self, name: str) -> bool:
+        """Whether anyone asks for the gradient of a tensor: not of an index, nor of what has no derivative."""
+        maker = self.run.makers.get(name)
+        return self.run.program.tensors[name].role is not Role.INDEX and (maker is None or maker.differentiable)
 
     def finish(self, name: str) -> None:
         """Leave the gradient of an input, where it has one."""

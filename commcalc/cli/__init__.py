@@ -22,6 +22,7 @@ COMMANDS = {
     "collective": "collective",
     "busbw": "busbw",
     "degrees": "degrees",
+    "verify": "verify",
     "presets": "presets",
     "completions": "completions",
 }
@@ -36,6 +37,7 @@ Examples:
   commcalc collective all_reduce --bytes 1GiB --group-size 8 --hardware h100
   commcalc busbw all_reduce --group-size 8 --busbw 370GB/s --link 450GB/s
   commcalc degrees --model llama-2-13b
+  commcalc verify --layout megatron-sp
   commcalc presets list
 """
 

@@ -71,6 +71,18 @@ def warn(warnings: Sequence[tuple[str, str]]) -> None:
         say(f"warning: {message} [{code}]")
 
 
+def progress(done: int, total: int, what: str) -> None:
+    """How far a long command is, on a terminal's stderr, on one line that is wiped in the end."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return
+    text = f"{done} of {total} {what}" if done < total else ""
+    try:
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+    except OSError:
+        pass
+
+
 def report_error(error: CommcalcError, style: Format = Format.TABLE) -> None:
     """The error on stderr, or as a document on stdout where JSON was asked for."""
     if style in (Format.JSON, Format.JSONL):

@@ -49,9 +49,18 @@ _SIZES = ("mesh", "dims")
 
 
 def asked(
-    params: Mapping[str, Any], *, pad: bool, sub_axes: bool, shape: Callable[[Expression], None], planned: bool = True
+    params: Mapping[str, Any],
+    *,
+    pad: bool,
+    sub_axes: bool,
+    shape: Callable[[Expression], None],
+    planned: bool = True,
+    filled: Callable[[Mapping[str, int]], int] | None = None,
 ) -> tuple[Problem, Dtype]:
-    """The problem of an expression, a mesh and sizes; ``shape`` refuses expressions of another command."""
+    """The problem of an expression, a mesh and sizes; ``shape`` refuses expressions of another command.
+
+    ``filled`` gives dimensions without a size one that suits the mesh.
+    """
     problems: list[CommcalcError] = []
     sizes = mesh_of(params.get("mesh"), problems)
     dims = dims_of(params.get("dim"), problems)
@@ -79,6 +88,8 @@ def asked(
     names = list(dict.fromkeys(dim for operand in expression.tensors for dim in operand.sharding.dims))
     unknown = [name for name in dims if name not in names]
     raise_all([UnknownName("dimension", name, names, where=f"--dim {name}") for name in unknown])
+    if filled is not None:
+        dims = {name: dims.get(name) or filled(sizes) for name in names}
     bound = bind(expression, Mesh.of(sizes), dims, dtype.bits, pad=pad, sub_axes=sub_axes, planned=planned)
     return bound, dtype
 

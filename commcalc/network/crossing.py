@@ -20,7 +20,7 @@ import math
 
 from commcalc.algebra.collective import Convention, Kind, wire_bytes
 from commcalc.network.cost import Algorithm, Cost, Number, larger, ring, share, timed
-from commcalc.network.forms import MESSAGES, Form, ceil_log2
+from commcalc.network.forms import MESSAGES, Form, ceil_log2, tree_ratio
 from commcalc.network.hierarchy import Phase, Priced, Ways, not_offered, offered_by, on_level
 from commcalc.network.link import Level, Network
 from commcalc.network.placement import Placement
@@ -254,8 +254,8 @@ def tree_steps(members: int, domains: int) -> tuple[int, int]:
 def _tree(payload: int, placement: Placement, network: Network) -> Cost:
     """AllReduce over two trees of domains with a chain inside each.
 
-    Every byte crosses the ports of a domain once up and once down, so 2S (two domains: S, they are each other's root)
-    over ``g`` ports; inside, S up and S down the chain.
+    Every byte crosses the ports of a domain once up and once down, so 2S over ``g`` ports (S of two domains, 3/2 S of
+    three: `tree_ratio`); inside, S up and S down the chain.
 
     Two nodes of 8, 1 GB, 12 GB/s out of a node: 83.3 ms, where a ring needs 1.875 times as long.
     Source: NVIDIA/nccl issues 812, 1576; src/graph/tuning.cc: 2 ((g-1) inner + log2(k) outer) steps of latency.
@@ -263,7 +263,8 @@ def _tree(payload: int, placement: Placement, network: Network) -> Cost:
     index, domains = placement.parts[-1]
     outer = network.levels[index]
     members = placement.size // domains
-    crossing = (1 if domains == 2 else 2) * payload / (outer.rate * members)
+    over, under = tree_ratio(domains)
+    crossing = payload * over / under / (outer.rate * members)
     slowest = min((rate for _, rate in channel_rates(placement, network)[:-1]), default=math.inf)
     within = 2 * payload / slowest
     down, across_ = tree_steps(sum(part - 1 for _, part in placement.parts[:-1]) + 1, domains)
@@ -271,5 +272,5 @@ def _tree(payload: int, placement: Placement, network: Network) -> Cost:
     late = 2 * chain + across_ * outer.latency_s
     steps = down + across_
     rate = outer.rate * members if crossing >= within else slowest
-    egress = 2 * payload + share(payload, (1 if domains == 2 else 2, members))
+    egress = 2 * payload + share(payload, (over, under * members))
     return Cost(_A.DOUBLE_BINARY_TREE, steps, late, max(crossing, within), egress, rate)

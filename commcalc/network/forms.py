@@ -19,12 +19,13 @@ the unreduced input, AllToAll what one device holds.
                          AR, n = 2^k         log2 n              log2 n                    log2 n
     recursive-halving    RS, n = 2^k         log2 n              (n-1)/n                   (n-1)/n
     rabenseifner         AR                  2 log2 n            2(n-1)/n                  2(n-1)/n
-                         AR, n not 2^k       2 floor(log2 n)+2   2(n-1)/n + 2              2(n-1)/n + 2
+                         AR, n not 2^k       2 floor(log2 n)+2   2(p-1)/p + 1              2(p-1)/p + 2, p = 2^k < n
     bruck                AG                  ceil(log2 n)        (n-1)/n                   (n-1)/n
                          A2A                 ceil(log2 n)        sum of popcounts / n      the same
     binomial-tree        AR                  2 ceil(log2 n)      ceil(log2 n) at the root  2 ceil(log2 n)
                          broadcast           ceil(log2 n)        ceil(log2 n)              ceil(log2 n)
-    double-binary-tree   AR, broadcast       2, 1 ceil(log2 n)   2, 1 (n = 2: 1)           2, 1
+    double-binary-tree   AR                  2 ceil(log2 n)      2 (n = 2: 1, n = 3: 3/2)  the same
+                         broadcast           ceil(log2 n)        1                         1
     pairwise             A2A                 n-1                 (n-1)/n                   (n-1)/n
     direct               AG, RS, A2A         1                   (n-1)/n                   (n-1)/n
     one-shot             AR                  1                   n-1                       n-1
@@ -168,8 +169,9 @@ def _rabenseifner(kind: Kind, n: Number) -> Form | None:
     if kind is not AR:
         return None
     odd = (n & (n - 1) != 0) * 1  # the surplus over a power of two hands its data to a neighbour before and after
-    bytes_ = (2 * (n - 1) + 2 * odd * n, n)
-    return Form(2 * floor_log2(n) + 2 * odd, bytes_, (_some(n), 1), bytes_)
+    core = 2 ** floor_log2(n)
+    sent, through = ((2 * (core - 1) + times * odd * core, core) for times in (1, 2))
+    return Form(2 * floor_log2(n) + 2 * odd, sent, (_some(n), 1), through)
 
 
 def _binomial(kind: Kind, n: Number) -> Form | None:
@@ -180,10 +182,23 @@ def _binomial(kind: Kind, n: Number) -> Form | None:
 
 
 def _two_trees(kind: Kind, n: Number) -> Form | None:
-    log, more = ceil_log2(n), (n > 2) * 1
-    if kind is AR:  # up and down: two devices are each other's root, so each sends half up and half down
-        return Form(2 * log, (_some(n) + more, 1), (_some(n), 1), (_some(n) + more, 1))
-    return Form(log, (_some(n), 1), (_some(n), 2), (_some(n), 1)) if kind is BROADCAST else None
+    log = ceil_log2(n)
+    if kind is AR:
+        return Form(2 * log, tree_ratio(n), (_some(n), 1), tree_ratio(n))
+    # The two trees are over the other devices; where that is one, both halves cross the same link.
+    return Form(log, (_some(n), 1), (_some(n) + (n == 2) * 1, 2), (_some(n), 1)) if kind is BROADCAST else None
+
+
+def tree_ratio(n: Number) -> Ratio:
+    """What the busiest of ``n`` members of two trees sends in an AllReduce per byte of the buffer, as a quotient.
+
+    Half up and half down to each of two children in one tree, half up as a leaf of the other: 2. Of two devices each is
+    the other's root, and of three none has two children.
+
+    >>> tree_ratio(2), tree_ratio(3), tree_ratio(8)
+    ((2, 2), (3, 2), (4, 2))
+    """
+    return (_some(n) + (n > 1) * 1 + (n > 2) * 1 + (n > 3) * 1, 2)
 
 
 def _bruck(kind: Kind, n: Number) -> Form | None:
@@ -278,7 +293,7 @@ def textbook(algorithm: Algorithm, kind: Kind, n: Number, exact: Form) -> Form:
         return exact._replace(sent=(n * _some(n), 4), link=(n * _some(n), 8), through=(n * _some(n), 8))
     if algorithm is Algorithm.RABENSEIFNER:
         odd = (n & (n - 1) != 0) * 1
-        return exact._replace(sent=(2 * _some(n) + 2 * odd, 1), through=(2 * _some(n) + 2 * odd, 1))
+        return exact._replace(sent=(2 * _some(n) + odd, 1), through=(2 * _some(n) + 2 * odd, 1))
 
     def limit(ratio: Ratio) -> Ratio:
         over, under = ratio

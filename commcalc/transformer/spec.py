@@ -150,6 +150,10 @@ class Model(NamedTuple):
             "query and key norms over all heads together": self.qk_norm is QkNorm.FULL_WIDTH,
             "a gate on the attention output": self.attention_output_gate,
             "attention sinks": self.attention_sinks,
+            "norms after a branch in a parallel block": self.parallel_block
+            and self.norm_placement is not NormPlacement.PRE,
+            "a norm of the embedding beside learned positions": self.embedding_norm
+            and self.position_embedding is Positions.LEARNED,
         }
         return [part for part, there in parts.items() if there]
 

@@ -72,7 +72,13 @@ MPICH = [
     (Kind.REDUCE_SCATTER, Algorithm.RECURSIVE_HALVING, 16, 1248.8 - 15 / 16 * SIZE * 0.00025),
     (Kind.REDUCE_SCATTER, Algorithm.PAIRWISE, 16, 1303.8 - 15 / 16 * SIZE * 0.00025),
     (Kind.ALL_REDUCE, Algorithm.RABENSEIFNER, 16, 2251.84 - 15 / 16 * SIZE * 0.00025),
-    (Kind.ALL_REDUCE, Algorithm.RABENSEIFNER, 12, 4561.984 - 23 / 12 * SIZE * 0.00025),
+    # MPICH counts 2 * 11/12 where the 8 ranks left over send 2 * 7/8 (a simulator counts the same).
+    (
+        Kind.ALL_REDUCE,
+        Algorithm.RABENSEIFNER,
+        12,
+        4561.984 - 23 / 12 * SIZE * 0.00025 - 2 * (1 / 8 - 1 / 12) * SIZE * 1e-3,
+    ),
     (Kind.ALL_TO_ALL, Algorithm.BRUCK, 16, 2117.152),
     (Kind.ALL_REDUCE, Algorithm.BINOMIAL_TREE, 16, 9477.184 - 4 * SIZE * 0.00025),
     # ALG-16's lower bound of a broadcast; two trees reach it where the message is long.

@@ -1,0 +1,314 @@
+"""``commcalc verify``: run layouts, strategies and collectives on simulated devices, and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from commcalc.accounting.products import Objective, Pricing, answer
+from commcalc.accounting.resharding import reshardings
+from commcalc.cli import options as o
+from commcalc.cli import sharded as s
+from commcalc.cli import sizes
+from commcalc.cli.output import progress
+from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, UnknownName, UsageError, raise_all
+from commcalc.network.fabric import Fabric
+from commcalc.ranges import parse_range
+from commcalc.transformer.layout import LayoutName
+
+if TYPE_CHECKING:
+    from commcalc.algebra.expression import Expression
+    from commcalc.report.verify import Proof
+    from commcalc.simulate.cases import Case
+    from commcalc.simulate.check import Run
+    from commcalc.simulate.precision import Precision
+
+# Options of an expression, and of layouts: they do not go together.
+_OF_EXPRESSIONS = {"mesh": "--mesh", "dim": "--dim", "pad": "--pad", "sub_axes": "--sub-axes"}
+_OF_LAYOUTS = {
+    "layout": "--layout", "tp": "--tp", "model": "--model", "kv": "--kv", "seq": "--seq", "phase": "--phase",
+    "micro_batch": "--micro-batch", "recompute": "--recompute", "regather": "--regather", "set_": "--set",
+}  # fmt: skip
+# Devices of the largest groups that collectives are run on, by default and with --all.
+_DEVICES, _ALL_DEVICES = 8, 16
+_MOST_SEED_DIGITS = 40
+_PRODUCT = "A[I_X, J] @ B[J, K]"
+EXAMPLES = """\b
+Examples:
+  commcalc verify
+  commcalc verify --layout megatron-sp --tp 2,4 --dtype bfloat16
+  commcalc verify --model llama-3-70b --tp 16 --kv replicate
+  commcalc verify "A[I_X, J] @ B[J_X, K] -> C[I, K]" --mesh X=4
+  commcalc verify "A[I_X, J] -> A[I, J_X]" --mesh X=4 --json
+"""
+
+
+@o.with_examples(EXAMPLES)
+def verify(
+    ctx: typer.Context,
+    expression: Annotated[
+        o.Text,
+        typer.Argument(
+            metavar="[EXPRESSION]", help="A product or change of sharding, or - for stdin.", show_default=False
+        ),
+    ] = None,
+    mesh: sizes.MeshOption = None,
+    dim: sizes.Dims = None,
+    pad: s.Pad = False,
+    sub_axes: s.SubAxes = False,
+    layout: Annotated[
+        o.Text,
+        typer.Option("--layout", metavar="LIST", help="Layouts, like megatron,megatron-sp [all].", show_default=False),
+    ] = None,
+    tp: Annotated[
+        o.Text, typer.Option("--tp", metavar="LIST", help="Degrees, like 2,4 or 1..8:x2 [1,2,4,8].", show_default=False)
+    ] = None,
+    model: o.Model = None,
+    kv: o.Kv = None,
+    seq: o.Seq = None,
+    micro_batch: o.MicroBatch = None,
+    phase: o.Phase = None,
+    recompute: o.Recompute = None,
+    regather: o.Regather = None,
+    set_: o.Set = None,
+    all_: Annotated[
+        bool,
+        typer.Option("--all", help="Every architecture, phase and KV policy; groups up to 16.", show_default=False),
+    ] = False,
+    dtype: Annotated[
+        o.Text,
+        typer.Option("--dtype", metavar="DTYPE", help="float64, float32 or bfloat16 [float64].", show_default=False),
+    ] = None,
+    seed: Annotated[
+        o.Text, typer.Option("--seed", metavar="N", help="Of the random weights and data [0].", show_default=False)
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Every single check, with its formula.", show_default=False)
+    ] = False,
+    format_: o.FormatOption = None,
+    json_: o.Json = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """Run the layouts on simulated devices and compare.
+
+    Values and gradients with one device, bytes and steps with the ledger. The sizes of a model are made small; its
+    heads and choices stay. The exit status is 1 where anything differs.
+    """  # fmt: skip
+    style = o.format_from(ctx.params)
+    number = _seed(seed)
+    precision = _precision(dtype)
+    if expression is not None:
+        _refuse(ctx.params, _OF_LAYOUTS, "an expression has no layout", "leave out the expression")
+        proof = _expression(ctx.params, precision, number)
+    else:
+        _refuse(
+            ctx.params, _OF_EXPRESSIONS, "there is no expression", 'commcalc verify "A[I_X, J] @ B[J, K]" --mesh X=4'
+        )
+        proof = _layouts(ctx.params, precision, number)
+    from commcalc.report import verify as report
+
+    s.show(
+        ctx.params,
+        style,
+        lambda: report.verify_document(proof, explain),
+        lambda: report.verify_records(proof),
+        lambda: report.verify_tables(proof, explain),
+        above=report.verdict(proof) + report.failures(proof),
+        below=s.listed(proof.assumptions),
+    )
+    if proof.failed:
+        raise typer.Exit(1)
+
+
+def _seed(given: str | None) -> int:
+    """A whole number of at least 0; `UsageError` for anything else."""
+    text = "0" if given is None else given.strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_SEED_DIGITS):
+        raise UsageError(
+            f"a seed is a whole number of at least 0, not {text[:60]!r}", where=f"--seed {text[:60]}", hint="--seed 1"
+        )
+    return int(text)
+
+
+def _precision(given: str | None) -> Precision:
+    from commcalc.simulate.precision import Format, precision_of
+    from commcalc.units import Dtype, parse_dtype
+
+    names = {Dtype.FP64: Format.FLOAT64, Dtype.FP32: Format.FLOAT32, Dtype.BF16: Format.BFLOAT16}
+    if given is None:
+        return precision_of(Format.FLOAT64)
+    where = f"--dtype {given[:60]}"
+    try:
+        kind = parse_dtype(given)
+    except CommcalcError:
+        raise UnknownName("dtype", given, [*Format], where=where) from None
+    if kind not in names:
+        raise UsageError(f"{kind} is not simulated", where=where, hint=f"one of {', '.join(Format)}")
+    return precision_of(names[kind])
+
+
+def _refuse(params: Mapping[str, Any], options: Mapping[str, str], why: str, hint: str) -> None:
+    given = [option for name, option in options.items() if params.get(name) not in (None, False, [], ())]
+    raise_all([UsageError(f"{option} has nothing to act on: {why}", where=option, hint=hint) for option in given])
+
+
+def _expression(params: Mapping[str, Any], precision: Precision, seed: int) -> Proof:
+    """Every strategy of a product, or every route of a change of sharding."""
+    from commcalc.report.verify import Proof
+    from commcalc.simulate.products import run_routes, run_strategies
+
+    problem, kind = s.asked(
+        {**params, "dtype": None}, pad=bool(params.get("pad")), sub_axes=bool(params.get("sub_axes")), shape=_runnable,
+        filled=_smallest,
+    )  # fmt: skip
+    pricing = Pricing(Fabric(problem.mesh), None, Objective.BYTES)
+    runs = (
+        run_strategies(answer(problem, pricing, everything=True), precision, seed)
+        if problem.expression.products
+        else run_routes(reshardings(problem, pricing), precision, seed)
+    )
+    used = ", ".join(f"{dim}={size}" for dim, size in problem.sizes.items())
+    said = [
+        f"sizes: {used}" + ("" if params.get("dim") else "; --dim gives others"),
+        f"elements are computed in {precision.format} and counted on the wire in {kind}",
+        *(f"{dim} is padded from {old} to {new}" for dim, (old, new) in problem.padding.items()),
+        *(["a function is run as tanh, whatever its name"] if _functions(problem.expression) else []),
+        *problem.notes,
+    ]
+    return Proof((), runs, (), precision.format, seed, problem.expression.text, said)
+
+
+def _runnable(expression: Expression) -> None:
+    if not expression.products and expression.output is None:
+        raise UsageError(
+            "one tensor alone has nothing to run",
+            where=expression.text[:60],
+            hint='"A[I, J_X] @ B[J_X, K] -> C[I, K]" or "A[I_X, J] -> A[I, J_X]"',
+        )
+    if not expression.products:
+        s.no_functions(expression, "a change of sharding")
+
+
+def _functions(expression: Expression) -> bool:
+    tensors = any(one.function for one in expression.tensors)
+    return tensors or any(times.function for times in expression.products)
+
+
+def _smallest(mesh: Mapping[str, int]) -> int:
+    """A size that splits over all axes together."""
+    devices = 1
+    for size in mesh.values():
+        devices *= size
+    return devices if devices > 16 else 2 * devices
+
+
+def _layouts(params: Mapping[str, Any], precision: Precision, seed: int) -> Proof:
+    """Layouts, and where nothing narrows the question collectives too."""
+    from commcalc.report.verify import Proof
+    from commcalc.simulate.cases import DEGREES, cases, run_case
+    from commcalc.simulate.collectives import check_collectives
+
+    names = _named_layouts(params.get("layout"))
+    degrees = _degrees(params.get("tp")) or list(DEGREES)
+    everything = bool(params.get("all_"))
+    narrowed = any(params.get(name) not in (None, [], ()) for name in _OF_LAYOUTS)
+    of_a_model = any(params.get(name) not in (None, [], ()) for name in _OF_LAYOUTS if name not in ("layout", "tp"))
+    found, said = (
+        _of_model(params, names, degrees, chosen=params.get("tp") is not None)
+        if of_a_model
+        else (cases(names, degrees, everything), [])
+    )
+    runs: list[Run] = []
+    for at, case in enumerate(found):
+        progress(at, len(found), "runs")
+        runs.append(run_case(case, precision, seed))
+    progress(len(found), len(found), "runs")
+    collectives = [] if narrowed else check_collectives(_ALL_DEVICES if everything else _DEVICES, seed)
+    work = found[0].work
+    said += [
+        f"elements are computed in {precision.format} and counted on the wire in the ledger's types: {work.dtype}, "
+        f"gradients of parameters {work.grad_dtype}",
+        "rotary and ALiBi positions are left out: they turn or shift what one head has",
+        "no dropout; the loss is the mean over tokens; one step of SGD, or the first of Adam, from the same weights",
+    ]
+    return Proof(runs, (), collectives, precision.format, seed, "", said)
+
+
+def _named_layouts(given: str | None) -> list[LayoutName]:
+    """The layouts of a list; `UnknownName` for each that is none."""
+    if given is None or given.strip() == "all":
+        return [*LayoutName]
+    names = [name.strip() for name in given.split(",")]
+    where = f"--layout {given[:60]}"
+    raise_all([UnknownName("layout", name, [*LayoutName, "all"], where=where) for name in names
+               if name not in LayoutName.__members__.values()])  # fmt: skip
+    return list(dict.fromkeys(LayoutName(name) for name in names))
+
+
+def _degrees(given: str | None) -> list[int] | None:
+    if given is None:
+        return None
+    from commcalc.algebra.mesh import Mesh
+    from commcalc.simulate.memory import check_devices
+
+    try:
+        found = parse_range(given)
+    except CommcalcError as problem:
+        problem.where = f"--tp {given[:60]}"
+        raise
+    problems: list[CommcalcError] = []
+    for tp in found:
+        try:
+            check_devices(Mesh.of({"tp": tp}))
+        except CommcalcError as problem:
+            problem.where = f"--tp {given[:60]}"
+            problems.append(problem)
+    raise_all(problems)
+    return found
+
+
+def _of_model(
+    params: Mapping[str, Any], layouts: list[LayoutName], degrees: list[int], *, chosen: bool
+) -> tuple[list[Case], list[str]]:
+    """A model as the options describe it, in small, on every layout and degree that is legal for it.
+
+    Where degrees were ``chosen``, one that is not legal is an error; else it is left out and told.
+    """
+    from commcalc.accounting.ledger import build
+    from commcalc.catalog.job import resolve_job
+    from commcalc.simulate.cases import Case, sized, worked
+    from commcalc.transformer.work import VocabPadding
+
+    shared = {key: value for key, value in params.items() if key not in ("layout", "tp", "dtype")}
+    if shared.get("model") is None:
+        shared["model"] = "{}"
+    found: list[Case] = []
+    said: list[str] = []
+    illegal: list[CommcalcError] = []
+    for layout in layouts:
+        for tp in degrees:
+            request = o.request_from({**shared, "layout": layout.value, "tp": str(tp)})
+            job = resolve_job(request)
+            keep = [path.removeprefix("model.") for path, origin in job.sources.items() if origin.startswith("--set ")]
+            small = sized(job.model, tp, keep=keep)
+            parallel = job.parallel._replace(vocab_padding=VocabPadding.NONE)
+            length = job.work.sequence_length if job.sources["workload.sequence_length"] != "default" else None
+            many = job.work.micro_batch_size if job.sources["workload.micro_batch_size"] != "default" else None
+            work = worked(job.work, tp, length, many)
+            if small.max_position_embeddings is not None and length is not None:
+                small = small._replace(max_position_embeddings=max(length, small.max_position_embeddings))
+            try:
+                build(small, parallel, work)
+            except CommcalcError as problem:
+                if problem.status != NO_LEGAL_ANSWER:
+                    raise
+                illegal += problem.problems
+                said += [f"left out: {one.message}" for one in problem.problems]
+                continue
+            found.append(Case(job.model.name, small, parallel, work, layout))
+    if illegal and (chosen or not found):
+        raise_all(list({problem.text(): problem for problem in illegal}.values()))
+    shown = ", ".join(f"{key} {value}" for key, value in found[-1].model.dims.items())
+    return found, [f"sizes made small ({shown}); --set model.KEY=N keeps one", *dict.fromkeys(said)]

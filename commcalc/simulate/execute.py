@@ -1,0 +1,181 @@
+"""Runs the schedule of a program (`algebra.schedule`) on devices: the list that the ledger's rows are counted from.
+
+Nothing is decided here. An operation runs on the blocks that the schedule says, a collective moves what it says, and
+what a device then holds is compared with what it should hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from commcalc.algebra.program import Role
+from commcalc.algebra.schedule import REGATHER, Add, Derivation, Differentiate, Event, Move, Placed, Value
+from commcalc.simulate.grid import Assembled, Combine, Grid, shape_of
+from commcalc.simulate.kernels import COMBINES, Batch, Local, kernel_of
+from commcalc.simulate.moves import Counted, Mismatch, move
+from commcalc.simulate.precision import Precision
+from commcalc.simulate.wire import Array
+
+Blocks = list[Array]
+
+
+class Count(NamedTuple):
+    """A collective that ran, and what it sent."""
+
+    event: Event
+    counted: Counted
+
+
+class Setting(NamedTuple):
+    """Where programs run: devices, number format, the batch, and the bits that an element of each role has on wires."""
+
+    grid: Grid
+    precision: Precision
+    batch: Batch
+    bits: Mapping[Role, int]
+
+
+class Execution:
+    """One run of a program: what every device holds of every tensor, and what every collective sent."""
+
+    def __init__(self, derivation: Derivation, setting: Setting, weights: Mapping[str, Blocks]) -> None:
+        self.derivation = derivation
+        self.setting = setting
+        self.values: dict[Value, Blocks] = {}
+        self.forward_counts: list[Count] = []
+        self.backward_counts: list[Count] = []
+        self._makers = {placed.op.output: placed.op.function for placed in derivation.placed}
+        for placed in derivation.placed:
+            for name, sharding in zip(placed.op.weights, placed.weights, strict=True):
+                self.values[Value(name, sharding)] = weights[name]
+
+    def forward(self, inputs: Mapping[str, Blocks]) -> Blocks:
+        """Run the forward pass on the blocks of the inputs; the output as it is kept."""
+        tensors = self.derivation.program.tensors
+        for name, blocks in inputs.items():
+            sharding = tensors[name].sharding
+            if sharding is not None:
+                self.values[Value(name, sharding)] = blocks
+        for action in self.derivation.forward:
+            if isinstance(action, Placed):
+                self._compute(action)
+            elif isinstance(action, Move):
+                self._move(action, self.forward_counts)
+        return self.values[self.derivation.output]
+
+    def backward(self, seed: Blocks) -> None:
+        """Run the backward pass from the gradient of the output.
+
+        What was gathered and is saved split is forgotten first: it must come back by its own re-gather.
+        """
+        if self.derivation.seed is None:
+            return
+        for action in self.derivation.backward:
+            if isinstance(action, Move) and action.event.note == REGATHER:
+                self.values.pop(action.target, None)
+        self.values[self.derivation.seed] = seed
+        for action in self.derivation.backward:
+            if isinstance(action, Differentiate):
+                self._differentiate(action)
+            elif isinstance(action, Move):
+                self._move(action, self.backward_counts)
+            elif isinstance(action, Add):
+                terms = zip(*map(self.held, action.terms), strict=True)
+                self.values[action.made] = [self._sum(one) for one in terms]
+
+    def gradient(self, name: str) -> Blocks | None:
+        """What the devices hold of the gradient of a weight or input; None where it has none."""
+        value = self.derivation.gradients.get(name)
+        return None if value is None else self.held(value)
+
+    def held(self, value: Value) -> Blocks:
+        """The blocks of a value; `Mismatch` where no device has it at this point."""
+        if value not in self.values:
+            raise Mismatch(f"{value.name} is used as {value.sharding.split} before any device holds it so")
+        return self.values[value]
+
+    def whole(self, value: Value) -> Assembled:
+        """The whole tensor that the devices hold together."""
+        return self.setting.grid.assemble(self.held(value), value.sharding, self._combine(value.name, np.add))
+
+    def _combine(self, name: str, usual: Combine) -> Combine:
+        return COMBINES.get(self._makers.get(name, ""), usual)
+
+    def _sum(self, terms: Sequence[Array]) -> Array:
+        found = terms[0]
+        for term in terms[1:]:
+            found = self.setting.precision.add(found, term)
+        return found
+
+    def _compute(self, placed: Placed) -> None:
+        kernel = kernel_of(placed)
+        blocks = zip(*(self.held(value) for value in placed.operands), strict=True)
+        of = self.setting.precision.of
+        with _on_a_device(placed.op.name):
+            made = [of(kernel.forward(local, held)) for local, held in zip(self._locals(placed), blocks, strict=True)]
+        self._check(placed.made, made)
+        self.values[placed.made] = made
+
+    def _differentiate(self, action: Differentiate) -> None:
+        placed = action.placed
+        kernel = kernel_of(placed)
+        nothing: Blocks = [np.empty(0)] * self.setting.grid.devices
+        # What was forgotten and is not gathered again is not there: a kernel that asks for it all the same fails.
+        blocks = zip(*(self.values.get(value, nothing) for value in placed.operands), strict=True)
+        of, grads = self.setting.precision.of, self.held(action.gradient)
+        with _on_a_device(f"the gradient of {placed.op.name}"):
+            made = [
+                of(kernel.backward(local, held, grad, action.at))
+                for local, held, grad in zip(self._locals(placed), blocks, grads, strict=True)
+            ]
+        self._check(action.made, made)
+        self.values[action.made] = made
+
+    def _locals(self, placed: Placed) -> list[Local]:
+        """What the operation must know of each device."""
+        grid = self.setting.grid
+        shardings = (*placed.inputs, *placed.weights)
+        dims = tuple(sharding.dims for sharding in shardings)
+        out = placed.output
+        blocks = zip(*(grid.blocks(sharding) for sharding in (*shardings, out)), strict=True)
+        return [
+            Local(placed, tuple(held[:-1]), held[-1], dims, out.dims, grid.sizes, self.setting.batch) for held in blocks
+        ]
+
+    def _check(self, value: Value, blocks: Sequence[Array]) -> None:
+        """A device must hold a block of the shape that the sharding says: `Mismatch` where it does not."""
+        for rank, (array, block) in enumerate(zip(blocks, self.setting.grid.blocks(value.sharding), strict=True)):
+            if array.shape != shape_of(block):
+                dims = ", ".join(value.sharding.dims)
+                raise Mismatch(
+                    f"device {rank} has {value.name}[{dims}] of shape {array.shape}, by its sharding {shape_of(block)}"
+                )
+
+    def _move(self, action: Move, counts: list[Count]) -> None:
+        event, step = action.event, action.event.step
+        bits = self.setting.bits[event.role]
+        combine = self._combine(event.tensor, self.setting.precision.add)
+        blocks = self.held(action.source)
+        done = move(step.kind, step.axes, step.before, step.after, blocks, self.setting.grid, bits, combine)
+        self.values[action.target] = done.blocks
+        if done.counted is not None:
+            counts.append(Count(event, done.counted))
+
+
+@contextmanager
+def _on_a_device(what: str) -> Iterator[None]:
+    """Blocks of shapes that do not go together are a mistake of the program: `Mismatch`."""
+    try:
+        yield
+    except (ValueError, IndexError) as problem:
+        raise Mismatch(f"{what} cannot be computed on a device: {str(problem).splitlines()[0]}") from None
+
+
+def whole_norm(grid: Grid, gradients: Mapping[str, tuple[Value, Blocks]]) -> float:
+    """The norm of all gradients together, each element once, whoever holds copies of it."""
+    parts = (block for value, blocks in gradients.values() for block in grid.once(blocks, value.sharding))
+    return float(np.sqrt(sum(float(np.sum(np.square(block, dtype=float))) for block in parts)))
