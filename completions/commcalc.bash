@@ -29,7 +29,7 @@ _commcalc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     if (( COMP_CWORD == 1 )); then
-        _commcalc_words ledger matmul reshard shard collective busbw degrees completions presets --help --version
+        _commcalc_words ledger matmul reshard shard collective busbw degrees verify completions presets --help --version
         return
     fi
     case $command in
@@ -323,6 +323,50 @@ _commcalc() {
         "degrees":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "verify":--mesh)
+            :
+            return ;;
+        "verify":--dim)
+            :
+            return ;;
+        "verify":--layout)
+            _commcalc_words none megatron megatron-sp
+            return ;;
+        "verify":--tp)
+            :
+            return ;;
+        "verify":--model)
+            _commcalc_words bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b
+            _commcalc_own models
+            _commcalc_files
+            return ;;
+        "verify":--kv)
+            _commcalc_words refuse replicate gather
+            return ;;
+        "verify":--seq)
+            :
+            return ;;
+        "verify":--micro-batch)
+            :
+            return ;;
+        "verify":--phase)
+            _commcalc_words train prefill decode
+            return ;;
+        "verify":--recompute)
+            _commcalc_words none selective full
+            return ;;
+        "verify":--set)
+            :
+            return ;;
+        "verify":--dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4
+            return ;;
+        "verify":--seed)
+            :
+            return ;;
+        "verify":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
         "presets list":--kind)
             _commcalc_words model hardware job
             return ;;
@@ -402,6 +446,12 @@ _commcalc() {
         "degrees")
             if [[ $cur == -* ]]; then
                 _commcalc_words --model --tp --sp --no-sp --layout --framework --kv --vocab-padding --seq --phase --set --format --json --no-color --help -h
+            else
+                :
+            fi ;;
+        "verify")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --mesh --dim --pad --sub-axes --layout --tp --model --kv --seq --micro-batch --phase --recompute --regather --no-regather --set --all --dtype --seed --explain --format --json --no-color --help -h
             else
                 :
             fi ;;

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from time import monotonic
 
 from commcalc.errors import CommcalcError, SpecError, printable
 
@@ -71,16 +72,24 @@ def warn(warnings: Sequence[tuple[str, str]]) -> None:
         say(f"warning: {message} [{code}]")
 
 
-def progress(done: int, total: int, what: str) -> None:
-    """How far a long command is, on a terminal's stderr, on one line that is wiped in the end."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        return
-    text = f"{done} of {total} {what}" if done < total else ""
-    try:
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
-    except OSError:
-        pass
+class Progress:
+    """How far a long command is: after a second, on a terminal's stderr, on one line that is wiped in the end."""
+
+    def __init__(self, total: int, what: str) -> None:
+        self.total = total
+        self.what = what
+        self.shown = sys.stderr is not None and sys.stderr.isatty()
+        self.begun = monotonic()
+
+    def at(self, done: int) -> None:
+        """Tell that so many are done."""
+        if self.shown and monotonic() - self.begun > 1:
+            text = f"{done} of {self.total} {self.what}" if done < self.total else ""
+            try:
+                sys.stderr.write(f"\r\x1b[K{text}")
+                sys.stderr.flush()
+            except OSError:
+                self.shown = False
 
 
 def report_error(error: CommcalcError, style: Format = Format.TABLE) -> None:

@@ -12,7 +12,7 @@ from commcalc.accounting.resharding import reshardings
 from commcalc.cli import options as o
 from commcalc.cli import sharded as s
 from commcalc.cli import sizes
-from commcalc.cli.output import progress
+from commcalc.cli.output import Progress
 from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, UnknownName, UsageError, raise_all
 from commcalc.network.fabric import Fabric
 from commcalc.ranges import parse_range
@@ -221,10 +221,10 @@ def _layouts(params: Mapping[str, Any], precision: Precision, seed: int) -> Proo
         else (cases(names, degrees, everything), [])
     )
     runs: list[Run] = []
-    for at, case in enumerate(found):
-        progress(at, len(found), "runs")
+    progress = Progress(len(found), "runs")
+    for case in found:
         runs.append(run_case(case, precision, seed))
-    progress(len(found), len(found), "runs")
+        progress.at(len(runs))
     collectives = [] if narrowed else check_collectives(_ALL_DEVICES if everything else _DEVICES, seed)
     work = found[0].work
     said += [

@@ -53,7 +53,7 @@ def architectures(everything: bool) -> dict[str, Model]:
         gated_mlp=False, norm=Norm.LAYERNORM, attention_bias=True, attention_output_bias=True, mlp_bias=True
     )  # fmt: skip
     found = {
-        "gqa gated": Model(),
+        "gqa gated sequential": Model(),
         "mha plain, biases, learned positions": biased._replace(
             position_embedding=Positions.LEARNED, tie_word_embeddings=True
         ),

@@ -15,7 +15,8 @@ import numpy as np
 from commcalc.algebra.program import Role
 from commcalc.algebra.schedule import REGATHER, Add, Derivation, Differentiate, Event, Move, Placed, Value
 from commcalc.simulate.grid import Assembled, Combine, Grid, shape_of
-from commcalc.simulate.kernels import COMBINES, Batch, Local, kernel_of
+from commcalc.simulate.kernels import COMBINES, kernel_of
+from commcalc.simulate.local import Batch, Local
 from commcalc.simulate.moves import Counted, Mismatch, move
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.wire import Array

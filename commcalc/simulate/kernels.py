@@ -10,52 +10,21 @@ Rotary positions are left out: they turn a head in itself, on whatever device th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from commcalc.algebra.program import Rule
 from commcalc.algebra.schedule import Placed
 from commcalc.errors import SpecError
-from commcalc.simulate.grid import Block, slices
+from commcalc.simulate.attention import ATTENTION, TAKE
+from commcalc.simulate.local import Kernel, Local, no_gradient
+from commcalc.simulate.loss import LOSS
 from commcalc.simulate.wire import Array
 
 EPSILON = 1e-5
 _GELU, _CUBE = math.sqrt(2 / math.pi), 0.044715
-
-
-class Batch(NamedTuple):
-    """What a model is run on: token and target of every row, sequences, rows of a position table before the first."""
-
-    tokens: Array
-    targets: Array
-    sequences: int
-    offset: int = 0
-
-
-class Local(NamedTuple):
-    """One operation on one device: its blocks of inputs and weights, and of the output, and the sizes of dimensions."""
-
-    placed: Placed
-    inputs: tuple[Block, ...]
-    output: Block
-    dims: tuple[tuple[str, ...], ...]
-    out_dims: tuple[str, ...]
-    sizes: Mapping[str, int]
-    batch: Batch
-
-
-Forward = Callable[[Local, Sequence[Array]], Array]
-Backward = Callable[[Local, Sequence[Array], Array, int], Array]
-
-
-class Kernel(NamedTuple):
-    """An operation: its value, and the gradient of operand ``at`` from that of its output."""
-
-    forward: Forward
-    backward: Backward
 
 
 def kernel_of(placed: Placed) -> Kernel:
@@ -211,132 +180,6 @@ def _gelu_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Arr
     return made
 
 
-def _by_sequence(at: Local, array: Array) -> Array:
-    return array.reshape(at.batch.sequences, -1, *array.shape[1:])
-
-
-def _shared(array: Array, queries: int) -> Array:
-    """KV heads, each as often as query heads use it: local counts on either side."""
-    return np.repeat(array, queries // array.shape[2], axis=2)
-
-
-def _weights_of_attention(at: Local, held: Sequence[Array]) -> tuple[Array, Array, Array, Array]:
-    """Softmax of causal scores, [B, heads, s, s], with the operands by sequence and KV heads shared out."""
-    q = _by_sequence(at, held[0])
-    k, v = (_shared(_by_sequence(at, one), q.shape[2]) for one in held[1:])
-    scores = np.einsum("bshd,bthd->bhst", q, k) / q.dtype.type(math.sqrt(q.shape[3]))
-    hidden = np.triu(np.ones(scores.shape[2:], dtype=bool), 1)
-    scores[..., hidden] = -np.inf
-    scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return scores / scores.sum(axis=-1, keepdims=True), q, k, v
-
-
-def _attend(at: Local, held: Sequence[Array]) -> Array:
-    weights, _, _, v = _weights_of_attention(at, held)
-    made: Array = np.einsum("bhst,bthd->bshd", weights, v).reshape(held[0].shape)
-    return made
-
-
-def _attend_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
-    weights, q, k, v = _weights_of_attention(at, held)
-    grad = _by_sequence(at, grad)
-    if which == 2:
-        found = np.einsum("bhst,bshd->bthd", weights, grad)
-    else:
-        back = np.einsum("bshd,bthd->bhst", grad, v)
-        back = weights * (back - (back * weights).sum(axis=-1, keepdims=True))
-        back = back / q.dtype.type(math.sqrt(q.shape[3]))
-        found = np.einsum("bhst,bthd->bshd", back, k) if which == 0 else np.einsum("bhst,bshd->bthd", back, q)
-    if which > 0:  # each KV head gets what all its query heads say
-        heads = held[which].shape[1]
-        found = found.reshape(*found.shape[:2], heads, -1, found.shape[3]).sum(axis=3)
-    made: Array = found.reshape(held[which].shape)
-    return made
-
-
-def _targets(at: Local) -> tuple[Array, Array]:
-    """The rows whose target this device has a logit of, and its column."""
-    _, (low, high) = at.inputs[0]
-    here = np.flatnonzero((at.batch.targets >= low) & (at.batch.targets < high))
-    return here, at.batch.targets[here] - low
-
-
-def _target_logit(at: Local, held: Sequence[Array]) -> Array:
-    here, columns = _targets(at)
-    made = np.zeros(held[0].shape[0], dtype=held[0].dtype)
-    made[here] = held[0][here, columns]
-    return made
-
-
-def _target_logit_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
-    here, columns = _targets(at)
-    made = np.zeros_like(held[0])
-    made[here, columns] = grad[here]
-    return made
-
-
-def _largest(at: Local, held: Sequence[Array]) -> Array:
-    made: Array = held[0].max(axis=1)
-    return made
-
-
-def _sum(at: Local, held: Sequence[Array]) -> Array:
-    made: Array = held[0].sum(axis=1)
-    return made
-
-
-def _sum_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
-    return np.broadcast_to(grad[:, None], held[0].shape)
-
-
-def _exp(at: Local, held: Sequence[Array]) -> Array:
-    made: Array = np.exp(held[0] - held[1][:, None])
-    return made
-
-
-def _exp_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
-    return grad * _exp(at, held)
-
-
-def _cross_entropy(at: Local, held: Sequence[Array]) -> Array:
-    made: Array = np.log(held[0]) + held[2] - held[1]
-    return made
-
-
-def _cross_entropy_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
-    return grad / held[0] if which == 0 else -grad
-
-
-def _sample(at: Local, held: Sequence[Array]) -> Array:
-    made: Array = held[0].argmax(axis=1)
-    return made
-
-
-def _no_gradient(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
-    raise SpecError(f"{at.placed.op.name} has no gradient")
-
-
-def _taken(at: Local) -> tuple[slice, ...]:
-    """The columns of the fused projection that are queries, keys or values: Q first, then K, then V."""
-    sizes, last = at.sizes, at.placed.op.output[0]
-    wide = {"Q": sizes["N"] * sizes["H"], "K": sizes["K"] * sizes["H"], "V": sizes["K"] * sizes["H"]}
-    start = sum(width for name, width in wide.items() if "QKV".index(name) < "QKV".index(last))
-    return (slice(None), slice(start, start + wide[last]))
-
-
-def _take(at: Local, held: Sequence[Array]) -> Array:
-    whole = held[0][_taken(at)].reshape(tuple(at.sizes[dim] for dim in at.out_dims))
-    return whole[slices(at.output)]
-
-
-def _take_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
-    whole = np.zeros(tuple(at.sizes[dim] for dim in at.out_dims), dtype=grad.dtype)
-    whole[slices(at.output)] = grad
-    made = np.zeros_like(held[0])
-    made[_taken(at)] = whole.reshape(held[0].shape[0], -1)
-    return made
-
-
 def _last_position(at: Local, held: Sequence[Array]) -> Array:
     each = at.sizes["T"] // at.batch.sequences
     return held[0][each - 1 :: each]
@@ -353,18 +196,12 @@ KERNELS: dict[str, Kernel] = {
     "layernorm": _norm(centred=True),
     "gated_activation": Kernel(_gated, _gated_back),
     "activation": Kernel(_gelu, _gelu_back),
-    "attention": Kernel(_attend, _attend_back),
+    "attention": ATTENTION,
     "positions": Kernel(_positions, _positions_back),
-    "take_q": Kernel(_take, _take_back),
-    "take_k": Kernel(_take, _take_back),
-    "take_v": Kernel(_take, _take_back),
-    "last_position": Kernel(_last_position, _no_gradient),
-    "max_logit": Kernel(_largest, _no_gradient),
-    "target_logit": Kernel(_target_logit, _target_logit_back),
-    "sum_exp": Kernel(_sum, _sum_back),
-    "exp": Kernel(_exp, _exp_back),
-    "cross_entropy": Kernel(_cross_entropy, _cross_entropy_back),
-    "sample": Kernel(_sample, _no_gradient),
-}
+    "take_q": TAKE,
+    "take_k": TAKE,
+    "take_v": TAKE,
+    "last_position": Kernel(_last_position, no_gradient),
+} | LOSS
 # What a pending value of these adds up by, where that is no sum.
 COMBINES = {"max_logit": np.maximum}

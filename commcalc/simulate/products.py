@@ -21,7 +21,6 @@ from commcalc.algebra.problem import Problem
 from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.states import State
 from commcalc.errors import ShardingError
-from commcalc.network.forms import form
 from commcalc.simulate import tape
 from commcalc.simulate.check import Check, Run, at_most, exact, relative
 from commcalc.simulate.grid import Grid
@@ -29,6 +28,7 @@ from commcalc.simulate.kernels import subscripts
 from commcalc.simulate.memory import check_devices, check_memory, held
 from commcalc.simulate.moves import Counted, Mismatch, move
 from commcalc.simulate.precision import Precision
+from commcalc.simulate.predicted import Predicted, compared
 from commcalc.simulate.wire import Array
 
 Blocks = list[Array]
@@ -145,7 +145,7 @@ def _checked(one: Strategy, answer: Answer, reference: _Whole, precision: Precis
     devices = _Devices(answer.problem, precision)
     try:
         checks = [*_forward(one, devices, answer, reference, seed)]
-        checks += _bills(one.steps, devices.counts, one.name)
+        checks += _bills(one.steps, devices.counts, devices.problem, one.name)
         devices.counts = []
         return [*checks, *_backward(one, devices, answer, reference)]
     except Mismatch as problem:
@@ -253,7 +253,7 @@ def _backward(one: Strategy, devices: _Devices, answer: Answer, reference: _Whol
     first = chain.first
     kept = State(first.state.split)
     yield compare(0, f"d{first.name}", first.dims, kept, bring(f"d{first.name}", now, grad, kept))
-    yield from _bills(bills, devices.counts, f"{one.name}, backward")
+    yield from _bills(bills, devices.counts, problem, f"{one.name}, backward")
 
 
 def _pending(other: State, mine: State) -> tuple[str, ...]:
@@ -278,21 +278,17 @@ def _through(grad: Blocks, values: Blocks, precision: Precision) -> Blocks:
     return [precision.of(one * (1 - np.tanh(x) ** 2)) for one, x in zip(grad, values, strict=True)]
 
 
-def _bills(bills: Sequence[Bill], counts: Sequence[Counted], where: str) -> Iterator[Check]:
+def _bills(bills: Sequence[Bill], counts: Sequence[Counted], problem: Problem, where: str) -> Iterator[Check]:
     """Every collective beside its bill."""
     if len(bills) != len(counts):
         told = f"{len(bills)} collectives are billed, {len(counts)} ran"
         yield exact("rows", len(bills), len(counts), where, told)
     for bill, counted in zip(bills, counts, strict=False):
-        one = form(counted.algorithm, bill.step.kind, bill.group_size)
-        place = f"{where}: {bill.step.kind} of {bill.tensor} over {','.join(bill.step.axes)}"
-        said = f"the bill says {bill.wire_bytes:,} B, a device sent {counted.sent_bytes:,} B"
-        yield exact(
-            "payload_bytes", bill.payload_bytes, counted.payload_bytes, place, "the buffer has another size",
-            bill.payload.text(),
-        )  # fmt: skip
-        yield exact("wire_bytes", bill.wire_bytes, counted.sent_bytes, place, said)
-        yield exact("steps", int(one.steps) if one else 1, counted.steps, place, "it took another number of steps")
+        step = bill.step
+        said = Predicted(
+            step.kind, bill.group_size, bill.payload, bill.payload_bytes, bill.wire_bytes, problem.values()
+        )
+        yield from compared(said, counted, f"{where}: {step.kind} of {bill.tensor} over {','.join(step.axes)}")
 
 
 def _size(array: Array) -> float:
@@ -340,4 +336,4 @@ def _route(route: Route, problem: Problem, array: Array, precision: Precision, s
     found, drift = devices.whole(dims, problem.state(last), blocks, array)
     error = max(relative(found, array), drift / _size(array))
     yield at_most("forward_error", precision.tolerance, error, route.name, "it does not end in the same tensor")
-    yield from _bills(route.steps, devices.counts, route.name)
+    yield from _bills(route.steps, devices.counts, problem, route.name)

@@ -15,7 +15,7 @@ from commcalc.algebra.program import Role
 from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation, Value
 from commcalc.simulate.execute import Blocks, Count, Execution, Setting
 from commcalc.simulate.grid import Grid
-from commcalc.simulate.kernels import Batch
+from commcalc.simulate.local import Batch
 from commcalc.simulate.moves import Counted, all_reduce_buffers
 from commcalc.simulate.plain import weight_shapes
 from commcalc.simulate.precision import Precision

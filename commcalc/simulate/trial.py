@@ -13,17 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from commcalc.accounting.ledger import RECOMPUTE, UPDATE, Ledger
-from commcalc.accounting.links import explain_wire
 from commcalc.accounting.rows import Row
-from commcalc.algebra.collective import Convention
 from commcalc.algebra.program import Op, Rule
 from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation, Move, Placed, Value
-from commcalc.network.forms import form
 from commcalc.simulate.check import Check, at_most, exact, norm, relative
 from commcalc.simulate.execute import whole_norm
 from commcalc.simulate.moves import Counted, Mismatch
 from commcalc.simulate.plain import Plain, plain_run
 from commcalc.simulate.precision import Precision
+from commcalc.simulate.predicted import Predicted, compared
 from commcalc.simulate.training import EMBEDDING, Part, Training, random_data, stored
 from commcalc.simulate.wire import Array
 
@@ -216,15 +214,16 @@ def _rows(training: Training) -> Iterator[Check]:
     for part, direction in order:
         rows = [row for row in ledger.rows if (row.part, row.direction) == (part.program, direction)]
         counts = [(count.event.label, count.counted) for count in training.counts(part, direction)]
-        yield from _beside(rows, counts, part.name)
+        yield from _beside(rows, counts, part.name, ledger.sizes)
     synced = {one.axes: ("gradient_sync", one.counted) for one in training.synced}
     updates = [row for row in ledger.rows if row.direction == UPDATE]
-    yield from _beside(updates, [synced[row.axes] for row in updates if row.axes in synced], UPDATE)
+    ran = [synced[row.axes] for row in updates if row.axes in synced]
+    yield from _beside(updates, ran, UPDATE, ledger.sizes)
     if len(synced) > len(updates):
         yield exact("rows", len(updates), len(synced), UPDATE, "gradients are reduced that the ledger has no row for")
 
 
-def _beside(rows: list[Row], counts: list[tuple[str, Counted]], name: str) -> Iterator[Check]:
+def _beside(rows: list[Row], counts: list[tuple[str, Counted]], name: str, sizes: Mapping[str, int]) -> Iterator[Check]:
     """Rows beside what ran; ``counts`` come with the label of the operation that they ran for."""
     if len(rows) != len(counts):  # a row too many or too few puts all after it beside the wrong one
         pairs = zip(rows, counts, strict=False)
@@ -235,31 +234,9 @@ def _beside(rows: list[Row], counts: list[tuple[str, Counted]], name: str) -> It
         yield exact("rows", len(rows), len(counts), name, message)
         return
     for row, (_, counted) in zip(rows, counts, strict=True):
-        where = f"{name}, {_row(row)}"
-        if row.kind is not counted.kind:
-            yield Check("kind", 0, 1, False, where, f"a {counted.kind} ran")
-            continue
-        one = form(counted.algorithm, row.kind, row.group_size)
-        steps = 1 if one is None else int(one.steps)
-        yield exact(
-            "payload_bytes", row.payload_bytes, counted.payload_bytes, where, "the buffer has another size",
-            row.payload.text(),
-        )  # fmt: skip
-        wire = explain_wire(row.kind, row.group_size, row.payload_bytes, row.wire_bytes, Convention.EXACT)
-        yield exact("wire_bytes", row.wire_bytes, counted.sent_bytes, where, _miscounted(row, counted), wire)
-        took = f"{counted.algorithm} took another number of steps"
-        yield exact("steps", steps, counted.steps, where, took, f"{counted.algorithm} over {row.group_size}")
+        said = Predicted(row.kind, row.group_size, row.payload, row.payload_bytes, row.wire_bytes, sizes)
+        yield from compared(said, counted, f"{name}, {_row(row)}")
 
 
 def _row(row: Row) -> str:
     return f"{row.direction} {row.op}: {row.kind} of {row.tensor}"
-
-
-def _miscounted(row: Row, counted: Counted) -> str:
-    said, sent, n = row.wire_bytes, counted.sent_bytes, row.group_size
-    told = f"the ledger says {said:,} B, a device sent {sent:,} B"
-    if said * (n - 1) == sent * n:
-        return f"{told}: (n-1)/n is missing"
-    if sent * (n - 1) == said * n:
-        return f"{told}: (n-1)/n is there twice"
-    return told

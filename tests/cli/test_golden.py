@@ -16,6 +16,8 @@ OUTPUTS = {
     "reshard-sub-axes.txt": "reshard A[I_XY,J]->A[I_Y,J_X] --mesh X=4,Y=2 --dim I=96,J=160 --dtype f32 --sub-axes",
     "reshard-h100.csv": "reshard C[I,K]{U_X}->C[I_X,K] --mesh X=8 --dim I=8K,K=8K --hardware h100 --format csv",
     "shard-explain.md": "shard A[I_XY,J]{U_Z} --mesh X=2,Y=8,Z=2 --dim I=128,J=2K --format markdown",
+    "verify-product-explain.txt": "verify A[I,J_X]@B[J,K]->C[I,K] --mesh X=4 --explain",
+    "verify-reshard.json": "verify A[I_XY,J]->A[I_Y,J_X] --mesh X=4,Y=2 --json",
     "ledger-default.json": "ledger --json",
     "ledger-gpt3-sp-explain.txt": "ledger gpt3-175b-a100 --sp --explain",
     "ledger-llama-tensors.txt": "ledger --tensors --phase decode",

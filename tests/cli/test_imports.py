@@ -56,6 +56,11 @@ def test_collectives_and_products_load_no_ledger(args: list[str]) -> None:
     assert loaded(command(*args), heavy) == []
 
 
+def test_verify_loads_arrays_only_to_run() -> None:
+    assert loaded("from commcalc.cli import run\nrun(['verify', '--seed', 'x'])", HEAVY) == []
+    assert "numpy" in loaded(command("verify", "A[I_X] -> A[I]", "--mesh", "X=2"), HEAVY)
+
+
 def test_help_of_one_command_loads_only_that_command() -> None:
     watched = ["commcalc.cli.ledger", "commcalc.cli.degrees", "commcalc.accounting.ledger"]
     assert loaded(command("completions", "bash"), watched) == []

@@ -17,6 +17,7 @@ from commcalc.algebra.sharding import Sharding
 from commcalc.simulate import kernels
 from commcalc.simulate.cases import sized, worked
 from commcalc.simulate.check import Check
+from commcalc.simulate.local import Kernel, Local
 from commcalc.simulate.precision import Format, precision_of
 from commcalc.simulate.trial import run_trial
 from commcalc.simulate.wire import Array
@@ -168,7 +169,7 @@ def test_global_head_counts_instead_of_local(monkeypatch: pytest.MonkeyPatch) ->
     def shared(array: Array, queries: int) -> Array:  # 16 query heads over the device's 2 KV heads, where it has 8
         return np.repeat(array, ledger.sizes["N"] // array.shape[2], axis=2)[:, :, :queries]
 
-    monkeypatch.setattr(kernels, "_shared", shared)
+    monkeypatch.setattr("commcalc.simulate.attention._shared", shared)
     found = failed(ledger)
     (error,) = [check for check in found if check.what == "forward_error"]
     assert (error.where, error.message) == ("block.0, attention: O of attention", "O is wrong from here on")
@@ -268,20 +269,20 @@ def test_a_maximum_that_is_summed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_attention_without_its_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = kernels.KERNELS["attention"]
 
-    def unscaled(at: kernels.Local, held: Sequence[Array]) -> Array:
+    def unscaled(at: Local, held: Sequence[Array]) -> Array:
         return plain.forward(at, [held[0] * np.sqrt(held[0].shape[2]), *held[1:]])
 
-    monkeypatch.setitem(kernels.KERNELS, "attention", kernels.Kernel(unscaled, plain.backward))
+    monkeypatch.setitem(kernels.KERNELS, "attention", Kernel(unscaled, plain.backward))
     assert {"forward_error", "loss_error"} <= whats(failed(ledger_of()))
 
 
 def test_a_backward_kernel_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = kernels.KERNELS["rmsnorm"]
 
-    def careless(at: kernels.Local, held: Sequence[Array], grad: Array, which: int) -> Array:
+    def careless(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
         return grad * held[1] if which == 0 else plain.backward(at, held, grad, which)
 
-    monkeypatch.setitem(kernels.KERNELS, "rmsnorm", kernels.Kernel(plain.forward, careless))
+    monkeypatch.setitem(kernels.KERNELS, "rmsnorm", Kernel(plain.forward, careless))
     found = failed(ledger_of())
     assert "forward_error" not in whats(found)
     assert "gradient_error" in whats(found)
@@ -306,7 +307,7 @@ def test_wire_bytes_that_are_miscounted(over: tuple[int, int], told: str | None)
     first = found[0]
     assert first.where == "embedding, forward embedding: all_reduce of X[T, D]{U_tp}"
     said, sent = f"{1920 * over[0] // over[1]:,}", "1,920"
-    assert first.message == f"the ledger says {said} B, a device sent {sent} B" + (f": {told}" if told else "")
+    assert first.message == f"predicted are {said} B, a device sent {sent} B" + (f": {told}" if told else "")
 
 
 def test_a_payload_that_is_miscounted() -> None:

@@ -168,7 +168,7 @@ def test_a_bill_that_is_wrong_is_caught() -> None:
     ((name, check),) = wrong(run_strategies(changed(found, stages=stages), EXACT, 0))
     assert (name, check.what, check.expected, check.found) == ("gather-then-multiply", "wire_bytes", 1152, 864)
     assert check.where == "gather-then-multiply: all_gather of A over X"
-    assert check.message == "the bill says 1,152 B, a device sent 864 B"
+    assert check.message == "predicted are 1,152 B, a device sent 864 B: (n-1)/n is missing"
 
 
 def test_a_plan_for_another_expression_is_caught() -> None:

@@ -1,0 +1,48 @@
+"""What one device knows while it computes: its blocks, where they begin, and the batch; and what a kernel is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from commcalc.algebra.schedule import Placed
+from commcalc.errors import SpecError
+from commcalc.simulate.grid import Block
+from commcalc.simulate.wire import Array
+
+
+class Batch(NamedTuple):
+    """What a model is run on: token and target of every row, sequences, rows of a position table before the first."""
+
+    tokens: Array
+    targets: Array
+    sequences: int
+    offset: int = 0
+
+
+class Local(NamedTuple):
+    """One operation on one device: its blocks of inputs and weights, and of the output, and the sizes of dimensions."""
+
+    placed: Placed
+    inputs: tuple[Block, ...]
+    output: Block
+    dims: tuple[tuple[str, ...], ...]
+    out_dims: tuple[str, ...]
+    sizes: Mapping[str, int]
+    batch: Batch
+
+
+Forward = Callable[[Local, Sequence[Array]], Array]
+Backward = Callable[[Local, Sequence[Array], Array, int], Array]
+
+
+class Kernel(NamedTuple):
+    """An operation: its value, and the gradient of operand ``at`` from that of its output."""
+
+    forward: Forward
+    backward: Backward
+
+
+def no_gradient(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
+    """The derivative of what has none."""
+    raise SpecError(f"{at.placed.op.name} has no gradient")

@@ -1,0 +1,155 @@
+"""Layouts, degrees and architectures: not a byte or step differs from the ledger, and errors are those of rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from commcalc.accounting.ledger import build
+from commcalc.errors import UsageError
+from commcalc.simulate.cases import DEGREES, Case, cases, run_case, sized, tokens_for, worked
+from commcalc.simulate.check import at_most, exact, relative
+from commcalc.simulate.collectives import check_collectives
+from commcalc.simulate.precision import Format, precision_of, rounded_to_bfloat16
+from commcalc.transformer.layout import KvPolicy, LayoutName
+from commcalc.transformer.spec import Model, NormPlacement, Phase, Positions, QkNorm
+from commcalc.transformer.work import Parallelism, VocabPadding, Workload
+
+EXACT = precision_of(Format.FLOAT64)
+DEFAULT = cases([*LayoutName], DEGREES, everything=False)
+
+
+@pytest.mark.parametrize(
+    "case", DEFAULT, ids=lambda case: f"{case.name}, {case.layout}, {case.parallel.tp}, {case.parallel.kv}"
+)
+def test_the_default_set(case: Case) -> None:
+    run = run_case(case, EXACT, 0)
+    assert [check for check in run.checks if not check.passed] == []
+    assert all(check.expected == 1e-12 for check in run.checks if check.most)
+    counts = [check for check in run.checks if check.what in ("wire_bytes", "steps")]
+    assert (len(counts) > 0) == (run.layout != "none" and run.mesh != (("tp", 1),))
+
+
+ALL = cases([*LayoutName], DEGREES, everything=True)
+
+
+@pytest.mark.parametrize("first", range(20))
+def test_a_part_of_the_full_set(first: int) -> None:
+    """A quarter of all cases, dealt out to twenty tests: `commcalc verify --all` in continuous integration runs all."""
+    for case in ALL[first :: 20 * 4]:
+        run = run_case(case, EXACT, first)
+        assert [(run.layout, run.mesh, run.case, check) for check in run.checks if not check.passed] == []
+
+
+def test_the_full_set_is_what_is_asked_for() -> None:
+    """Layouts x TP 1, 2, 4, 8 x MHA, GQA, MQA x gated or plain x sequential or parallel, trained."""
+    told = {(case.layout, case.parallel.tp, case.name) for case in ALL}
+    for layout in LayoutName:
+        for tp in (1, 2, 4, 8):
+            for heads in ("mha", "gqa", "mqa"):
+                for kind in ("gated", "plain"):
+                    for order in ("sequential", "parallel"):
+                        assert (layout, tp, f"{heads} {kind} {order}, train") in told
+    models = [case.model for case in ALL]
+    for field, choices in (("qk_norm", set(QkNorm) - {QkNorm.FULL_WIDTH}), ("norm_placement", set(NormPlacement)),
+                           ("position_embedding", {Positions.ROPE, Positions.LEARNED}), ("parallel_norms", {1, 2}),
+                           ("tie_word_embeddings", {True, False}), ("attention_bias", {True, False}),
+                           ("embedding_norm", {True, False}), ("lm_head_bias", {True, False}),
+                           ("extra_position_rows", {0, 2})):  # fmt: skip
+        assert {getattr(model, field) for model in models} == choices, field
+    assert {case.work.phase for case in ALL} == set(Phase)
+    assert {case.parallel.kv for case in ALL} == {KvPolicy.REPLICATE, KvPolicy.GATHER}
+    heads = {(case.model.num_attention_heads, case.model.num_key_value_heads) for case in ALL}
+    assert heads == {(8, 8), (8, 2), (8, 1)}
+
+
+@pytest.mark.parametrize("tp", [3, 5, 6, 7, 12, 16, 24])
+def test_degrees_that_are_no_powers_of_two(tp: int) -> None:
+    """Buffers that do not divide go round in unequal chunks: the mean is what the ledger says."""
+    for case in cases([LayoutName.MEGATRON, LayoutName.MEGATRON_SP], [tp], everything=False):
+        run = run_case(case, EXACT, tp)
+        assert [(run.layout, run.case, check) for check in run.checks if not check.passed] == []
+
+
+@pytest.mark.parametrize("format", [Format.FLOAT32, Format.BFLOAT16])
+@pytest.mark.parametrize("seed", range(3))
+def test_short_formats(format: Format, seed: int) -> None:  # noqa: A002
+    for case in cases([LayoutName.MEGATRON_SP], [4], everything=False):
+        run = run_case(case, precision_of(format), seed)
+        assert [(run.case, check) for check in run.checks if not check.passed] == []
+        worst = max(check.found for check in run.checks if check.what == "forward_error")
+        assert worst > {Format.FLOAT32: 1e-8, Format.BFLOAT16: 1e-3}[format]  # it really was run in that format
+
+
+def test_the_seed_gives_the_data() -> None:
+    case = DEFAULT[-1]
+    one, again, other = (run_case(case, EXACT, seed) for seed in (1, 1, 2))
+    assert one == again
+    assert [check.found for check in one.checks if check.most] != [check.found for check in other.checks if check.most]
+
+
+def test_collectives_agree_with_their_closed_forms() -> None:
+    runs = check_collectives(12, 0)
+    assert [(run.case, check) for run in runs for check in run.checks if not check.passed] == []
+    told = {run.case for run in runs}
+    for name in ("all_reduce by double-binary-tree", "all_reduce by in-network", "all_to_all by line",
+                 "all_gather by recursive-doubling", "reduce_scatter by recursive-halving", "permute by direct",
+                 "all_reduce by in-network, the switch keeps the sum", "reduce_scatter by ring-two-way"):  # fmt: skip
+        assert name in told
+    for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"):
+        meshes = [dict(run.mesh) for run in runs if run.case == f"{kind} by hierarchical"]
+        assert {"across": 3, "inside": 4} in meshes
+
+
+def test_small_sizes_keep_what_matters() -> None:
+    """Llama-3-70B: 64 query heads, 8 KV heads, everything else small; what is named stays as given."""
+    llama = Model(
+        name="llama-3-70b", hidden_size=8192, num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8,
+        head_dim=128, intermediate_size=28672, vocab_size=128256, max_position_embeddings=8192,
+    )  # fmt: skip
+    small = sized(llama, 8, keep=["intermediate_size"])
+    assert (small.num_attention_heads, small.num_key_value_heads, small.intermediate_size) == (64, 8, 28672)
+    assert (small.hidden_size, small.num_hidden_layers, small.head_dim, small.vocab_size) == (40, 2, 16, 56)
+    assert (tokens_for(8), tokens_for(12)) == (8, 24)
+
+
+def test_memory_is_estimated_before_anything_is_allocated() -> None:
+    model = sized(Model(name="wide"), 2)._replace(hidden_size=2**21, intermediate_size=2**21)
+    parallel = Parallelism(tp=2, vocab_padding=VocabPadding.NONE)
+    case = DEFAULT[0]._replace(model=model, parallel=parallel, work=worked(Workload(), 2))
+    with pytest.raises(UsageError, match=r"would take about [\d,]+ bytes of memory; the limit is 2,147,483,648"):
+        run_case(case, EXACT, 0)
+
+
+def test_the_estimate_is_no_less_than_what_is_held() -> None:
+    """Blocks that the devices hold after a run, counted by their own sizes."""
+    from commcalc.simulate import cases as module
+    from commcalc.simulate.training import Training, random_data
+
+    case = next(case for case in DEFAULT if case.layout is LayoutName.MEGATRON_SP and case.parallel.tp == 4)
+    ledger = build(case.model, case.parallel, case.work)
+    training = Training(ledger, random_data(ledger, 0), EXACT)
+    blocks = {id(block): block.size for run in training.runs.values() for held in run.values.values() for block in held}
+    estimate = module._elements(ledger)
+    assert sum(blocks.values()) <= estimate <= 4 * sum(blocks.values())
+
+
+def test_bfloat16_is_rounded_to_nearest_even() -> None:
+    """1 + 2^-8 lies between 1 and 1 + 2^-7 and goes to the even one; 1 + 3 * 2^-8 goes up; infinity stays."""
+    given = np.array([1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-8), 2**-126, np.inf, 3.4e38], dtype=np.float32)
+    expected = [1.0, 1 + 2**-6, -1.0, 2**-126, np.inf, np.inf]
+    assert rounded_to_bfloat16(given).tolist() == expected
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(1000).astype(np.float32)
+    errors = np.abs(rounded_to_bfloat16(values) / values - 1)
+    assert 0.8 * 2**-8 < errors.max() <= 2**-8
+
+
+def test_errors_that_are_no_numbers_fail() -> None:
+    assert not at_most("error", 1e-12, float("nan")).passed
+    assert not at_most("error", 1e-12, float("inf")).passed
+    assert at_most("error", 1e-12, 0.0).passed
+    assert exact("bytes", 3, 3, "here", "told").message == ""
+    assert relative(np.zeros(2), np.zeros(3)) == float("inf")
+    assert relative(np.array([3.0, 4.5]), np.array([3.0, 4.0])) == pytest.approx(0.1)
+    assert relative(np.array([0.5]), np.array([0.0]), floor=2.0) == 0.25
