@@ -1,6 +1,6 @@
 """What an operation needs of the shardings of its operands, and how its output then lies: a function for each rule."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from commcalc.algebra.contraction import conflicts, product_sharding
 from commcalc.algebra.program import Op, Rule
@@ -58,7 +58,7 @@ def _need_unpended(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...]
     return [sharding.reduced() for sharding in inputs]
 
 
-NEEDS: Mapping[Rule, _Needs] = {
+NEEDS: dict[Rule, _Needs] = {
     Rule.CONTRACT: _need_product,
     Rule.LOOKUP: _need_unpended,
     Rule.ADD: _need_same,

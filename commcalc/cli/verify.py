@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 # Options of an expression, and of layouts: they do not go together.
 _OF_EXPRESSIONS = {"mesh": "--mesh", "dim": "--dim", "pad": "--pad", "sub_axes": "--sub-axes"}
 _OF_LAYOUTS = {
-    "layout": "--layout", "tp": "--tp", "model": "--model", "kv": "--kv", "seq": "--seq", "phase": "--phase",
-    "micro_batch": "--micro-batch", "recompute": "--recompute", "regather": "--regather", "set_": "--set",
+    "layout": "--layout", "tp": "--tp", "model": "--model", "kv": "--kv", "vocab_padding": "--vocab-padding",
+    "seq": "--seq", "micro_batch": "--micro-batch", "phase": "--phase", "recompute": "--recompute",
+    "regather": "--regather", "set_": "--set",
 }  # fmt: skip
 # Devices of the largest groups that collectives are run on, by default and with --all.
 _DEVICES, _ALL_DEVICES = 8, 16
@@ -67,6 +68,7 @@ def verify(
     ] = None,
     model: o.Model = None,
     kv: o.Kv = None,
+    vocab_padding: o.VocabPadding = None,
     seq: o.Seq = None,
     micro_batch: o.MicroBatch = None,
     phase: o.Phase = None,
@@ -100,7 +102,8 @@ def verify(
     number = _seed(seed)
     precision = _precision(dtype)
     if expression is not None:
-        _refuse(ctx.params, _OF_LAYOUTS, "an expression has no layout", "leave out the expression")
+        refused = _OF_LAYOUTS | {"all_": "--all"}
+        _refuse(ctx.params, refused, "an expression runs by itself, in every strategy", "leave it out")
         proof = _expression(ctx.params, precision, number)
     else:
         _refuse(
@@ -150,8 +153,14 @@ def _precision(given: str | None) -> Precision:
 
 
 def _refuse(params: Mapping[str, Any], options: Mapping[str, str], why: str, hint: str) -> None:
-    given = [option for name, option in options.items() if params.get(name) not in (None, False, [], ())]
+    given = [option for name, option in options.items() if _given(name, params)]
     raise_all([UsageError(f"{option} has nothing to act on: {why}", where=option, hint=hint) for option in given])
+
+
+def _given(name: str, params: Mapping[str, Any]) -> bool:
+    """Whether an option was given; `--no-regather` is."""
+    value = params.get(name)
+    return value not in (None, [], ()) and (value is not False or name == "regather")
 
 
 def _expression(params: Mapping[str, Any], precision: Precision, seed: int) -> Proof:
@@ -213,8 +222,11 @@ def _layouts(params: Mapping[str, Any], precision: Precision, seed: int) -> Proo
     names = _named_layouts(params.get("layout"))
     degrees = _degrees(params.get("tp")) or list(DEGREES)
     everything = bool(params.get("all_"))
-    narrowed = any(params.get(name) not in (None, [], ()) for name in _OF_LAYOUTS)
-    of_a_model = any(params.get(name) not in (None, [], ()) for name in _OF_LAYOUTS if name not in ("layout", "tp"))
+    narrowed = any(_given(name, params) for name in _OF_LAYOUTS)
+    of_a_model = any(_given(name, params) for name in _OF_LAYOUTS if name not in ("layout", "tp"))
+    if of_a_model and everything:
+        told = "--all runs architectures of its own, not one model"
+        raise UsageError(told, where="--all", hint="leave it out, or name layouts and degrees alone")
     found, said = (
         _of_model(params, names, degrees, chosen=params.get("tp") is not None)
         if of_a_model
@@ -293,7 +305,8 @@ def _of_model(
             job = resolve_job(request)
             keep = [path.removeprefix("model.") for path, origin in job.sources.items() if origin.startswith("--set ")]
             small = sized(job.model, tp, keep=keep)
-            parallel = job.parallel._replace(vocab_padding=VocabPadding.NONE)
+            padding = job.parallel.vocab_padding if params.get("vocab_padding") else VocabPadding.NONE
+            parallel = job.parallel._replace(vocab_padding=padding)
             length = job.work.sequence_length if job.sources["workload.sequence_length"] != "default" else None
             many = job.work.micro_batch_size if job.sources["workload.micro_batch_size"] != "default" else None
             work = worked(job.work, tp, length, many)

@@ -68,6 +68,7 @@ def check_record(run: Run, check: Check) -> dict[str, object]:
         "expected": _finite(check.expected),
         "at_most": check.most,
         "found": _finite(bound(check)),
+        "found_is": "a bound" if check.most and check.passed else "exact",
         "passed": check.passed,
         "message": check.message or None,
     }
@@ -84,7 +85,8 @@ def bound(check: Check) -> float:
     if not (check.most and check.passed):
         return check.found
     least = math.ceil(math.log10(check.expected)) - 2
-    return float(f"1e{max(least, math.ceil(math.log10(check.found)) if check.found else least)}")
+    power = float(f"1e{max(least, math.ceil(math.log10(check.found)) if check.found else least)}")
+    return min(power, check.expected)
 
 
 def _finite(number: float) -> float | None:
@@ -247,8 +249,8 @@ def _error(run: Run, what: str) -> str:
     found = [check for check in run.checks if check.what == what]
     if not found:
         return "-"
-    worst = max(found, key=lambda check: check.found)
-    return f"<{bound(worst):.0e}" if worst.passed else f"{worst.found:.3g}"
+    worst = max(found, key=lambda check: check.found if check.found == check.found else math.inf)
+    return f"<{bound(worst):.2g}" if worst.passed else f"{worst.found:.3g}"
 
 
 def _share(checks: Iterable[Check], *names: str) -> str:

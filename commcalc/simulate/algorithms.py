@@ -125,12 +125,6 @@ def all_to_all(
     return result
 
 
-def broadcast(algorithm: Algorithm, wire: Wire, ranks: Sequence[Node], buffer: Array) -> list[Array]:
-    """``result[i]``: the buffer of ``ranks[0]`` as member i got it."""
-    result: list[Array] = run(wire, program(_BROADCAST, algorithm, wire, ranks, buffer))
-    return result
-
-
 def send(wire: Wire, moves: Sequence[tuple[Node, Node, Array]]) -> list[Array]:
     """Messages (source, target, array), all in one step: what arrives of each."""
     arrived = [wire.send(source, target, np.asarray(data)) for source, target, data in moves]

@@ -5,14 +5,16 @@ Sizes are about the smallest at which everything divides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import lcm
 from typing import NamedTuple
 
 from commcalc.accounting.ledger import Ledger, build
+from commcalc.algebra.mesh import Mesh
+from commcalc.errors import UsageError
 from commcalc.simulate.check import Run
-from commcalc.simulate.memory import check_devices, check_memory, held
+from commcalc.simulate.memory import check_devices, check_memory, held, pieces
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.trial import run_trial
 from commcalc.transformer.layout import KvPolicy, LayoutName
@@ -21,6 +23,8 @@ from commcalc.transformer.work import Parallelism, Recompute, VocabPadding, Work
 
 LAYERS = 2
 SEQUENCES = 2
+# Of a step: one runs, and what the ledger adds up has all of them.
+MICROBATCHES = 3
 # A norm over a few elements divides by next to nothing now and then, and magnifies what was rounded before.
 HEAD_DIM = 16
 HIDDEN = 40
@@ -93,7 +97,8 @@ def cases(layouts: Sequence[LayoutName], degrees: Sequence[int], everything: boo
         for (word, work), kv in product(works.items(), policies):
             if work.phase is Phase.DECODE and layout is LayoutName.MEGATRON_SP and tp > 1:
                 continue  # one token cannot be split
-            parallel = Parallelism(tp=tp, layout=layout, kv=kv, vocab_padding=VocabPadding.NONE)
+            padding = VocabPadding.MEGATRON if model.tie_word_embeddings else VocabPadding.NONE
+            parallel = Parallelism(tp=tp, layout=layout, kv=kv, vocab_padding=padding)
             told = f"{name}, {word}" if everything else name
             found.append(Case(told, full, parallel, worked(work, tp), layout))
     return found
@@ -128,7 +133,8 @@ def tokens_for(tp: int) -> int:
 def worked(work: Workload, tp: int, sequence: int | None = None, sequences: int | None = None) -> Workload:
     """``work`` in small: two sequences of as few tokens as the degree splits, or as many as are asked for."""
     many = sequences or SEQUENCES
-    return work._replace(sequence_length=sequence or tokens_for(tp), micro_batch_size=many, global_batch_size=many)
+    length = sequence or tokens_for(tp)
+    return work._replace(sequence_length=length, micro_batch_size=many, global_batch_size=MICROBATCHES * many)
 
 
 def run_case(case: Case, precision: Precision, seed: int) -> Run:
@@ -137,19 +143,31 @@ def run_case(case: Case, precision: Precision, seed: int) -> Run:
     check_devices(ledger.layout.mesh)
     needed = _elements(ledger)
     check_memory(needed, f"model {case.model.name}, tp {case.parallel.tp}", "smaller sizes, or a smaller degree")
-    checks = run_trial(ledger, precision, seed)
+    try:
+        checks = run_trial(ledger, precision, seed)
+    except MemoryError:
+        raise UsageError("the machine has not enough memory for this", where=f"model {case.model.name}") from None
     shared = ledger.layout.mesh.parts and case.parallel.kv
     note = f"KV heads {'gathered' if shared is KvPolicy.GATHER else 'copied'}" if shared else ""
     return Run(case.layout, (("tp", case.parallel.tp),), case.name, tuple(checks), note)
 
 
 def _elements(ledger: Ledger) -> int:
-    """Elements that all devices hold when every tensor of a step is still there, with weights and gradients twice."""
-    sizes: Mapping[str, int] = ledger.sizes
-    total = 0
+    """Elements that are held at once, an estimate from above.
+
+    On the devices every tensor of a step in each of its shardings, weights with gradients and steps; on the tape of the
+    baseline every tensor some four times, and twelve times the scores of attention, which no program names; and what
+    the arrays themselves cost.
+    """
+    sizes = dict(ledger.sizes)
+    mesh, layers = ledger.layout.mesh, ledger.model.num_hidden_layers or 1
+    alone = Mesh(tuple((name, 1) for name, _ in mesh.axes), mesh.parts)
+    scores = sizes["N"] * sizes["T"] * (sizes["T"] // sizes["B"])
+    total = layers * scores * (12 + mesh.devices // mesh.size(ledger.layout.weights.get("N", ())))
     for name, derivation in ledger.derivations.items():
-        layers = (ledger.model.num_hidden_layers or 1) if name == "block" else 1
         tensors = [state.sharding for state in derivation.states]
         weights = [tensor.sharding for tensor in derivation.program.tensors.values() if tensor.sharding is not None]
-        total += layers * held([*tensors, *weights, *weights], ledger.layout.mesh, dict(sizes))
-    return total
+        once = held([*tensors, *weights, *weights, *weights], mesh, sizes)
+        once += 4 * held([*tensors, *weights], alone, sizes)
+        total += (layers if name == "block" else 1) * once
+    return total + pieces(mesh.devices, mesh)

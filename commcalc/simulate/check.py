@@ -57,6 +57,29 @@ def at_most(what: str, allowed: float, error: float, where: str = "", message: s
     return Check(what, allowed, error, passed, where, "" if passed else message, most=True)
 
 
+class Worst:
+    """The largest of many errors, and where the first was that is not allowed; one that is no number is infinite."""
+
+    def __init__(self, allowed: float) -> None:
+        self.allowed = allowed
+        self.error = 0.0
+        self.where = self.message = ""
+
+    def first(self, error: float) -> bool:
+        """Whether this would be the first error that is not allowed."""
+        return not error <= self.allowed and not self.where
+
+    def met(self, error: float, where: str, message: str) -> None:
+        """One more error."""
+        if self.first(error):
+            self.where, self.message = where, message
+        self.error = max(self.error, error if error == error else float("inf"))
+
+    def check(self, what: str) -> Check:
+        """The check of all of them."""
+        return at_most(what, self.allowed, self.error, self.where, self.message)
+
+
 def relative(found: Array, expected: Array, floor: float = 0.0) -> float:
     """The norm of the difference over the norm of what was expected, or over ``floor`` where that is larger.
 

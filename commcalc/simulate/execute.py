@@ -14,12 +14,12 @@ import numpy as np
 
 from commcalc.algebra.program import Role
 from commcalc.algebra.schedule import REGATHER, Add, Derivation, Differentiate, Event, Move, Placed, Value
-from commcalc.simulate.grid import Assembled, Combine, Grid, shape_of
+from commcalc.simulate.grid import Assembled, Grid, shape_of
 from commcalc.simulate.kernels import COMBINES, kernel_of
 from commcalc.simulate.local import Batch, Local
 from commcalc.simulate.moves import Counted, Mismatch, move
 from commcalc.simulate.precision import Precision
-from commcalc.simulate.wire import Array
+from commcalc.simulate.wire import Array, Combine
 
 Blocks = list[Array]
 
@@ -174,9 +174,3 @@ def _on_a_device(what: str) -> Iterator[None]:
         yield
     except (ValueError, IndexError) as problem:
         raise Mismatch(f"{what} cannot be computed on a device: {str(problem).splitlines()[0]}") from None
-
-
-def whole_norm(grid: Grid, gradients: Mapping[str, tuple[Value, Blocks]]) -> float:
-    """The norm of all gradients together, each element once, whoever holds copies of it."""
-    parts = (block for value, blocks in gradients.values() for block in grid.once(blocks, value.sharding))
-    return float(np.sqrt(sum(float(np.sum(np.square(block, dtype=float))) for block in parts)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -12,10 +12,8 @@ import numpy as np
 from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.sharding import Sharding
 from commcalc.errors import ShardingError
-from commcalc.simulate.wire import Array
+from commcalc.simulate.wire import Array, Combine
 
-# The sum of two arrays, or their maximum.
-Combine = Callable[[Array, Array], Array]
 # Of each dimension the first index that a device holds, and the one after its last.
 Block = tuple[tuple[int, int], ...]
 
@@ -30,8 +28,9 @@ class Assembled(NamedTuple):
 class Grid:
     """A mesh with the sizes of all dimensions: which device holds what.
 
-    Blocks are equal. A dimension that does not divide is padded with zeros behind its last element first, so that the
-    last blocks hold fewer elements of the tensor than they have room for; ``sizes`` are those after padding.
+    Where a dimension does not divide, the last blocks hold fewer elements of the tensor than others: behind its last
+    element they are zeros, so that all blocks are as large on the wire, as compilers pad. ``sizes`` are those after
+    padding.
     """
 
     def __init__(self, mesh: Mesh, sizes: Mapping[str, int]) -> None:
@@ -108,15 +107,19 @@ class Grid:
             key = self.term(sharding.unreduced, rank), at
             if key in first:  # a copy: it must not differ
                 if not np.array_equal(first[key], blocks[rank]):
-                    drift = max(drift, float(np.max(np.abs(np.subtract(first[key], blocks[rank], dtype=float)))))
+                    apart = float(np.max(np.abs(np.subtract(first[key], blocks[rank], dtype=float))))
+                    drift = max(drift, apart if apart == apart else np.inf)
             else:
                 first[key] = blocks[rank]
                 whole[slices(at)] = combine(whole[slices(at)], blocks[rank])
         return Assembled(whole, drift)
 
-    def once(self, blocks: Sequence[Array], sharding: Sharding) -> list[Array]:
-        """Each different block once, whoever holds copies of it."""
-        return list(dict(zip(self.blocks(sharding), blocks, strict=True)).values())
+    def first_holders(self, sharding: Sharding) -> list[int]:
+        """One device for each different block: the first of those that hold it."""
+        first: dict[Block, int] = {}
+        for rank, at in enumerate(self.blocks(sharding)):
+            first.setdefault(at, rank)
+        return list(first.values())
 
 
 def _wide(array: Array) -> np.dtype[Any]:

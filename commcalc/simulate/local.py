@@ -37,7 +37,7 @@ Backward = Callable[[Local, Sequence[Array], Array, int], Array]
 
 
 class Kernel(NamedTuple):
-    """An operation: its value, and the gradient of operand ``at`` from that of its output."""
+    """An operation: its value, and the gradient of operand ``which`` from that of its output."""
 
     forward: Forward
     backward: Backward

@@ -16,8 +16,8 @@ from commcalc.algebra.sharding import Sharding
 from commcalc.errors import CommcalcError
 from commcalc.network.link import Algorithm
 from commcalc.simulate import algorithms
-from commcalc.simulate.grid import Block, Combine, Grid, cut, elements, overlap, shape_of, within
-from commcalc.simulate.wire import Array, Wire
+from commcalc.simulate.grid import Block, Grid, cut, elements, overlap, shape_of, within
+from commcalc.simulate.wire import Array, Combine, Wire
 
 # What runs a kind where no other algorithm is named: what the ring count of wire bytes stands for.
 USUAL = {
@@ -27,6 +27,10 @@ USUAL = {
     Kind.ALL_TO_ALL: Algorithm.PAIRWISE,
     Kind.PERMUTE: Algorithm.DIRECT,
 }
+
+
+# Elements by which members may differ where a buffer does not divide: one in each of two passes round the ring.
+_UNEVEN = 2
 
 
 class Mismatch(CommcalcError):
@@ -44,7 +48,6 @@ class Counted(NamedTuple):
     group_size: int
     payload_bytes: int
     sent_bytes: int
-    link_bytes: int
     steps: int
 
 
@@ -85,7 +88,7 @@ def move(
             found, payload = _collected(kind, group, mine, have, need, wire, combine)
         for rank, array in zip(group, found, strict=True):
             made[rank] = array
-        counts.append(_counted(kind, len(group), payload, wire))
+        counts.append(_counted(kind, group, payload, wire))
     different = set(counts)
     if len(different) > 1:
         raise Mismatch(f"groups of one {kind} over {', '.join(axes)} sent different amounts")
@@ -164,12 +167,16 @@ def _part(array: Array, held: Block, wanted: Block) -> Array:
     return cut(array, held, wanted).copy()
 
 
-def _counted(kind: Kind, n: int, payload: int, wire: Wire) -> Counted:
+def _counted(kind: Kind, group: Sequence[int], payload: int, wire: Wire) -> Counted:
     """Bytes that one member sent: the most that any did, where all can send alike; else the mean, rounded up once.
 
-    A buffer that does not divide by n is cut into unequal chunks, and no two members send the same.
+    A buffer that does not divide by n is cut into chunks that differ by one element, so that members send up to two
+    elements more or less than each other; `Mismatch` where they differ by more.
     """
-    sent = wire.bytes(wire.sent_max)
+    n, sent = len(group), wire.bytes(wire.sent_max)
     if kind is not Kind.PERMUTE and payload % n:
-        sent = -(-sum(wire.sent.values()) * wire.bits // (8 * n))
-    return Counted(kind, USUAL[kind], n, wire.bytes(payload), sent, wire.bytes(wire.link_max), wire.steps)
+        counts = [wire.sent.get(node, 0) for node in group]
+        if max(counts) - min(counts) > _UNEVEN:
+            raise Mismatch(f"members of one {kind} sent between {min(counts)} and {max(counts)} elements")
+        sent = -(-sum(counts) * wire.bits // (8 * n))
+    return Counted(kind, USUAL[kind], n, wire.bytes(payload), sent, wire.steps)

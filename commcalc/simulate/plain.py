@@ -18,7 +18,8 @@ import numpy as np
 
 from commcalc.errors import SpecError
 from commcalc.simulate import tape
-from commcalc.simulate.tape import Array, Variable, add, einsum, multiply, reshape, scale
+from commcalc.simulate.tape import Variable, add, einsum, multiply, reshape, scale
+from commcalc.simulate.wire import Array
 from commcalc.transformer.spec import Model, Norm, NormPlacement, Phase, Positions, QkNorm
 
 EPSILON = 1e-5

@@ -6,18 +6,21 @@ Accuracy and Stability of Numerical Algorithms, section 2.6). A value passes thr
 through two layers, forward and back, each a sum over 4 to 100 terms.
 
     float64   u = 1.1e-16   1e-12, what the layouts are held to; k u = 50 * 100 * 1.1e-16 is 6e-13
-    float32   u = 6.0e-8    1e-4; k u is 3e-4
+    float32   u = 6.0e-8    1e-4; k u is 3e-4 and sqrt(k) u 4e-6
     bfloat16  u = 3.9e-3    0.15; sums inside an operation run in float32 and are rounded once, as accelerators do, so
-                            that k is 50 and sqrt(k) u is 0.03, and k u 0.2
+                            that k is 50: sqrt(k) u is 0.03, and k u 0.2
 
 The gradient of one weight is a sum over tokens whose terms nearly cancel where the weight matters little; its error is
-relative to the terms, not to what is left of them. In bfloat16 half of it may be lost: 0.5. A reduction that is left
-out loses at least (n-1)/n of n equal shares, and a half of two.
+relative to the terms, not to what is left of them. In bfloat16 it may be off by 0.3. A reduction that is left out loses
+(n-1)/n of n equal shares, of two at least 0.35 in the norm where the shares are independent.
+
+Copies of one block are made by the same operations on the same numbers, or are copies: they may differ by a unit in the
+last place where a processor adds in another order, 4 u.
 
 Adam's first step divides a gradient by its own size: an element that is smaller than the error of its gradient gets a
 step of any sign. Where gradients are spread evenly around zero, a share e of them is smaller than e, and an update
-that is wrong by up to 2 on that share is wrong by 2 sqrt(e) in the norm: that is its tolerance. In float64 it is 1e-12
-still, since there no element that matters is so small.
+that is wrong by up to 2 on that share is wrong by 2 sqrt(e) in the norm: that is its tolerance, 0.02 in float32 and
+0.77 in bfloat16. In float64 it is 1e-12 still, since there no element that matters is so small.
 """
 
 from __future__ import annotations
@@ -40,11 +43,12 @@ class Format(StrEnum):
 
 
 class Precision(NamedTuple):
-    """A format with the relative errors it is allowed: of values, of the gradient of a weight, of an Adam update."""
+    """A format with the relative errors it is allowed: of values, of a weight's gradient, of copies, of Adam's step."""
 
     format: Format
     tolerance: float
     gradient_tolerance: float
+    copies_tolerance: float
     adam_tolerance: float
 
     @property
@@ -73,7 +77,8 @@ def precision_of(name: Format) -> Precision:
     """The format with its tolerances; the docstring of this module has the reasons."""
     tolerance = {Format.FLOAT64: 1e-12, Format.FLOAT32: 1e-4, Format.BFLOAT16: 0.15}[name]
     adam = tolerance if name is Format.FLOAT64 else 2 * math.sqrt(tolerance)
-    return Precision(name, tolerance, 0.5 if name is Format.BFLOAT16 else tolerance, adam)
+    unit = {Format.FLOAT64: 2.0**-53, Format.FLOAT32: 2.0**-24, Format.BFLOAT16: 2.0**-8}[name]
+    return Precision(name, tolerance, 0.3 if name is Format.BFLOAT16 else tolerance, 4 * unit, adam)
 
 
 def rounded_to_bfloat16(array: Array) -> Array:

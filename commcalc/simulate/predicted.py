@@ -31,14 +31,16 @@ def compared(said: Predicted, counted: Counted, where: str) -> Iterator[Check]:
         return
     n = said.group_size
     one = form(counted.algorithm, said.kind, n)
+    if one is None:
+        yield Check("steps", 0, counted.steps, False, where, f"{counted.algorithm} has no closed form of {said.kind}")
+        return
     formula = f"{said.payload.text()} = {said.payload.with_values(said.sizes)}"
     told = "the buffer has another size"
     yield exact("payload_bytes", said.payload_bytes, counted.payload_bytes, where, told, formula)
     wire = explain_wire(said.kind, n, said.payload_bytes, said.wire_bytes, Convention.EXACT)
     yield exact("wire_bytes", said.wire_bytes, counted.sent_bytes, where, _miscounted(said, counted.sent_bytes), wire)
     took = f"{counted.algorithm} took another number of steps"
-    steps = 1 if one is None else int(one.steps)
-    yield exact("steps", steps, counted.steps, where, took, f"{counted.algorithm} over {n}")
+    yield exact("steps", int(one.steps), counted.steps, where, took, f"{counted.algorithm} over {n}")
 
 
 def _miscounted(said: Predicted, sent: int) -> str:

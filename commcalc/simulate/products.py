@@ -25,7 +25,7 @@ from commcalc.simulate import tape
 from commcalc.simulate.check import Check, Run, at_most, exact, relative
 from commcalc.simulate.grid import Grid
 from commcalc.simulate.kernels import subscripts
-from commcalc.simulate.memory import check_devices, check_memory, held
+from commcalc.simulate.memory import check_devices, check_memory, held, pieces
 from commcalc.simulate.moves import Counted, Mismatch, move
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.predicted import Predicted, compared
@@ -33,6 +33,19 @@ from commcalc.simulate.wire import Array
 
 Blocks = list[Array]
 _SIZES_HINT = "smaller sizes: --dim I=16"
+
+
+def _elements(problem: Problem, chain: Chain, one: Strategy) -> int:
+    """Elements that are held at once while a strategy runs: every tensor as it lies each time, and whole ones twice."""
+    shardings, groups = [], [1]
+    for event in one.plan.events:
+        if isinstance(event, Moved):
+            shardings.append(problem.sharding(event.dims, event.move.target))
+            groups.append(problem.mesh.size(event.move.axes))
+        else:
+            shardings.append(problem.sharding(chain.products[event.at].out, event.out))
+    whole = [Sharding(tensor.sharding.dims, ((),) * len(tensor.sharding.dims)) for tensor in problem.expression.tensors]
+    return 2 * held([*shardings, *whole], problem.mesh, dict(problem.sizes)) + pieces(max(groups), problem.mesh)
 
 
 class _Whole(NamedTuple):
@@ -49,15 +62,8 @@ def run_strategies(answer: Answer, precision: Precision, seed: int) -> list[Run]
     problem = answer.problem
     check_devices(problem.mesh)
     chain = problem.chain()
-    shardings = [
-        problem.sharding(event.dims, event.move.target) if isinstance(event, Moved)
-        else problem.sharding(chain.products[event.at].out, event.out)
-        for event in max((one.plan.events for one in answer.strategies), key=len)
-    ]  # fmt: skip
-    whole = [Sharding(tensor.sharding.dims, ((),) * len(tensor.sharding.dims)) for tensor in problem.expression.tensors]
-    check_memory(
-        2 * held([*shardings, *whole], problem.mesh, dict(problem.sizes)), problem.expression.text, _SIZES_HINT
-    )
+    needed = max(_elements(problem, chain, one) for one in answer.strategies)
+    check_memory(needed, problem.expression.text, _SIZES_HINT)
     rng = np.random.default_rng(seed)
     reference = _on_one_device(problem, chain, rng)
     return [
@@ -201,7 +207,8 @@ def _backward(one: Strategy, devices: _Devices, answer: Answer, reference: _Whol
     chain, problem, precision = answer.problem.chain(), answer.problem, devices.precision
     try:
         moves = list(gradient(chain, one.plan, answer.pricing.cost).moves)
-    except ShardingError:  # there is none: a gradient cannot become what its tensor was
+    except ShardingError as wrong:
+        yield Check("gradient_error", precision.tolerance, float("inf"), False, one.name, wrong.message, most=True)
         return
     bills = [bill for event in moves for bill in moved(problem, answer.pricing.fabric, event) if isinstance(bill, Bill)]
     waiting = iter(moves)
@@ -302,7 +309,9 @@ def run_routes(found: Resharding, precision: Precision, seed: int) -> list[Run]:
     first = problem.expression.first
     dims = first.sharding.dims
     whole = Sharding(dims, ((),) * len(dims))
-    check_memory(4 * held([whole], problem.mesh, dict(problem.sizes)), problem.expression.text, _SIZES_HINT)
+    biggest = max((bill.group_size for route in (found.best, *found.alternatives) for bill in route.steps), default=1)
+    needed = 4 * held([whole], problem.mesh, dict(problem.sizes)) + pieces(biggest, problem.mesh)
+    check_memory(needed, problem.expression.text, _SIZES_HINT)
     rng = np.random.default_rng(seed)
     array = rng.standard_normal([problem.padding.get(dim, (problem.sizes[dim], 0))[0] for dim in dims])
     return [

@@ -20,7 +20,7 @@ from commcalc.simulate.moves import Counted, all_reduce_buffers
 from commcalc.simulate.plain import weight_shapes
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.wire import Array
-from commcalc.transformer.work import Recompute
+from commcalc.transformer.work import Recompute, Workload
 
 EMBEDDING, BLOCK, HEAD = "embedding", "block", "head"
 
@@ -40,10 +40,17 @@ class Part(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """The coalesced AllReduce of gradients that are pending over ``axes``."""
+    """The coalesced AllReduce of gradients that are pending over ``axes``; ``tensors`` are their names."""
 
     axes: tuple[str, ...]
+    tensors: str
     counted: Counted
+
+
+def bits_of(work: Workload) -> dict[Role, int]:
+    """How wide an element of each role is on the wire, said apart from the ledger: the loss is reduced in fp32."""
+    wide = {Role.ACTIVATION: work.dtype.bits, Role.WEIGHT: work.dtype.bits, Role.GRADIENT: work.grad_dtype.bits}
+    return wide | {Role.FP32: 32}
 
 
 def random_data(ledger: Ledger, seed: int) -> Data:
@@ -77,8 +84,7 @@ class Training:
         self.data = data
         self.derivations = dict(derivations or ledger.derivations)
         grid = Grid(ledger.layout.mesh, ledger.sizes)
-        bits = {role: dtype.bits for role, dtype in ledger.dtypes.items()}
-        self.setting = Setting(grid, precision, data.batch, bits)
+        self.setting = Setting(grid, precision, data.batch, bits_of(ledger.work))
         layers = ledger.model.num_hidden_layers or 0
         self.parts = [
             Part(EMBEDDING, EMBEDDING), *(Part(BLOCK, f"{BLOCK}.{at}") for at in range(layers)), Part(HEAD, HEAD)
@@ -97,6 +103,13 @@ class Training:
     def weights(self, part: Part) -> dict[str, Array]:
         """The whole weights of a part under the names of its program."""
         return stored(self.data.weights, self.derivations[part.program], part)
+
+    def held(self, name: str) -> Blocks:
+        """Every device's blocks of a weight, by part and name."""
+        part, short = name.rsplit(".", 1)
+        sharding = self.gradients[name][0].sharding
+        array = self.weights(next(one for one in self.parts if one.name == part))[short]
+        return [self.setting.precision.of(block) for block in self.setting.grid.lay_out(array, sharding)]
 
     def counts(self, part: Part, direction: str) -> list[Count]:
         """The collectives that ran in one direction, in order, without those of a group of one."""
@@ -167,7 +180,8 @@ class Training:
             buffers = [np.concatenate([block.ravel() for block in blocks]) for blocks in zip(*held, strict=True)]
             done = all_reduce_buffers(axes, buffers, self.setting.grid, bits, precision.add)
             if done.counted is not None and done.counted.group_size > 1:
-                self.synced.append(Synced(axes, done.counted))
+                short = sorted({f"d{name.rsplit('.', 1)[1]}" for name in names})
+                self.synced.append(Synced(axes, ", ".join(short), done.counted))
             ends = np.cumsum([blocks[0].size for blocks in held])[:-1]
             parted = [np.split(buffer, ends) for buffer in done.blocks]
             for at, name in enumerate(names):

@@ -19,7 +19,7 @@ def test_the_default_run() -> None:
     ran = run_commcalc("verify")
     assert (ran.status, ran.err) == (0, "")
     first, _, title, *rest = ran.out.splitlines()
-    assert first == "62 runs of layouts and 267 runs of collectives in float64, seed 0: 3,958 checks, all passed"
+    assert first == "62 runs of layouts and 267 runs of collectives in float64, seed 0: 5,551 checks, all passed"
     assert title == "Layouts: relative errors against one device, and the rows of the ledger that were counted"
     assert any(line.split()[:6] == ["megatron-sp,", "tp", "8,", "KV", "heads", "gathered"] for line in rest)
     assert any(line.startswith("all_reduce by double-binary-tree ") for line in rest)
@@ -45,6 +45,7 @@ def test_the_document() -> None:
         "expected": 960,
         "at_most": False,
         "found": 960,
+        "found_is": "exact",
         "passed": True,
         "message": None,
     }
@@ -53,7 +54,8 @@ def test_the_document() -> None:
     names = {check["what"] for check in found["checks"]}
     assert names == {
         "forward_error", "copies", "loss_error", "gradient_error", "gradient_copies", "input_gradient_error",
-        "gradient_norm_error", "sgd_update_error", "adam_update_error", "payload_bytes", "wire_bytes", "steps",
+        "gradient_norm_error", "sgd_update_error", "sgd_update_copies", "adam_update_error", "adam_update_copies",
+        "row", "payload_bytes", "wire_bytes", "steps", "total_wire_bytes", "collectives",
     }  # fmt: skip
 
 
@@ -98,7 +100,7 @@ def test_inference_has_no_gradients(phase: str) -> None:
     ran = run_commcalc("verify", "--phase", phase, "--layout", "megatron", "--tp", "4", "--json")
     assert ran.status == 0
     assert {check["what"] for check in ran.json["checks"]} == {
-        "forward_error", "copies", "payload_bytes", "wire_bytes", "steps"
+        "forward_error", "copies", "row", "payload_bytes", "wire_bytes", "steps", "total_wire_bytes", "collectives"
     }  # fmt: skip
 
 
@@ -126,7 +128,7 @@ def test_formats(style: str) -> None:
         assert all(json.loads(line)["passed"] for line in ran.out.splitlines())
     elif style == "csv":
         assert ran.out.splitlines()[0] == (
-            "layout,mesh,case,note,what,where,expected,at_most,found,passed,message"
+            "layout,mesh,case,note,what,where,expected,at_most,found,found_is,passed,message"
         )  # fmt: skip
     else:
         assert "| strategy | result | gradients |" in ran.out
@@ -153,7 +155,7 @@ def test_a_mismatch_ends_with_status_1(monkeypatch: pytest.MonkeyPatch, inside: 
     ran = inside("verify", "--layout", "megatron", "--tp", "4")
     assert ran.status == 1
     out, head = ran.out, ran.out.splitlines()
-    assert head[0].endswith(": 363 checks, 10 failed")
+    assert head[0].endswith(": 539 checks, 40 failed")
     assert head[1:4] == [
         "failed: wire_bytes of megatron on tp=4 (gqa gated sequential, KV heads copied)",
         "  at block.0, forward down_proj: all_reduce of P[T, D]{U_tp}: 1,920, expected 1,280",
@@ -167,8 +169,8 @@ def test_a_mismatch_is_in_the_document(monkeypatch: pytest.MonkeyPatch, inside: 
     ran = inside("verify", "--layout", "megatron", "--tp", "4", "--json")
     assert ran.status == 1
     found = ran.json
-    assert (found["passed"], found["failed"]) == (False, 10)
-    broken = [check for check in found["checks"] if not check["passed"]]
+    assert (found["passed"], found["failed"]) == (False, 40)
+    broken = [check for check in found["checks"] if not check["passed"] and check["what"] == "wire_bytes"]
     assert {(check["what"], check["expected"], check["found"]) for check in broken} == {("wire_bytes", 1280, 1920)}
 
 
@@ -190,7 +192,11 @@ WRONG = [
     (["--dtype", "fp8"], 2, "error: fp8 is not simulated\n  at --dtype fp8\nhint: one of float64, float32, bfloat16"),
     (["--dtype", "float65"], 2, "error: unknown dtype 'float65'\n  at --dtype float65\nhint: did you mean float64"),
     (["--mesh", "X=4"], 2, "error: --mesh has nothing to act on: there is no expression"),
-    ([PRODUCT, "--mesh", "X=4", "--tp", "4"], 2, "error: --tp has nothing to act on: an expression has no layout"),
+    ([PRODUCT, "--mesh", "X=4", "--tp", "4"], 2, "error: --tp has nothing to act on: an expression runs by itself"),
+    ([PRODUCT, "--mesh", "X=4", "--no-regather"], 2, "error: --regather has nothing to act on"),
+    ([PRODUCT, "--mesh", "X=4", "--all"], 2, "error: --all has nothing to act on"),
+    (["--all", "--model", "llama-3-70b"], 2, "error: --all runs architectures of its own, not one model"),
+    (["--model", "{}", "--tp", "2", "--seq", "8192"], 2, "bytes of memory; the limit is 2,147,483,648"),
     ([PRODUCT, "--mesh", "X=8192"], 2, "error: a mesh of 8192 devices is too large to simulate; at most 4096"),
     ([PRODUCT, "--mesh", "X=4", "--dim", "I=1M,J=1M,K=1M"], 2, "bytes of memory; the limit is 2,147,483,648"),
     ([PRODUCT, "--mesh", "X=4", "--dim", "I=2"], 3, "of size 2, does not split 4 ways: 2 mod 4 = 2"),

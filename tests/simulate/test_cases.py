@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,8 @@ DEFAULT = cases([*LayoutName], DEGREES, everything=False)
 def test_the_default_set(case: Case) -> None:
     run = run_case(case, EXACT, 0)
     assert [check for check in run.checks if not check.passed] == []
-    assert all(check.expected == 1e-12 for check in run.checks if check.most)
+    allowed = {check.expected for check in run.checks if check.most}
+    assert allowed <= {1e-12, 4 * 2.0**-53}  # of errors, and of copies
     counts = [check for check in run.checks if check.what in ("wire_bytes", "steps")]
     assert (len(counts) > 0) == (run.layout != "none" and run.mesh != (("tp", 1),))
 
@@ -131,7 +134,21 @@ def test_the_estimate_is_no_less_than_what_is_held() -> None:
     training = Training(ledger, random_data(ledger, 0), EXACT)
     blocks = {id(block): block.size for run in training.runs.values() for held in run.values.values() for block in held}
     estimate = module._elements(ledger)
-    assert sum(blocks.values()) <= estimate <= 4 * sum(blocks.values())
+    assert sum(blocks.values()) <= estimate <= 8 * sum(blocks.values())
+
+
+@pytest.mark.parametrize("tokens", [256, 512])
+def test_the_estimate_covers_the_whole_run(tokens: int) -> None:
+    """Scores of attention, which no program names, and the tape of the baseline are most of a long sequence."""
+    from commcalc.simulate import cases as module
+
+    case = DEFAULT[5]._replace(work=worked(Workload(), 2, tokens, 1))
+    tracemalloc.start()
+    run_case(case, EXACT, 0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    estimate = 8 * module._elements(build(case.model, case.parallel, case.work))
+    assert 0.5 * peak <= estimate <= 4 * peak
 
 
 def test_bfloat16_is_rounded_to_nearest_even() -> None:

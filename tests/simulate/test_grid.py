@@ -67,8 +67,8 @@ def test_what_is_laid_out_is_put_together_again(question: tuple[dict[str, int], 
     assert found.drift == 0
     for block, at in zip(blocks, grid.blocks(sharding), strict=True):
         assert block.shape == shape_of(at)
-    distinct = grid.once(blocks, sharding)
-    assert sum(block.size for block in distinct) == 24 * 48
+    first = grid.first_holders(sharding)
+    assert sum(blocks[rank].size for rank in first) == 24 * 48
 
 
 def test_copies_that_differ_are_seen() -> None:
@@ -77,6 +77,11 @@ def test_copies_that_differ_are_seen() -> None:
     blocks = grid.lay_out(np.arange(4.0), sharding)
     blocks[1] = blocks[1] + np.array([0, 0.25])
     assert grid.assemble(blocks, sharding).drift == 0.25
+
+
+def test_a_copy_that_is_no_number_is_infinitely_apart() -> None:
+    grid = Grid(Mesh.of({"X": 2}), {"I": 2})
+    assert grid.assemble([np.ones(2), np.array([1.0, np.nan])], Sharding(("I",), ((),))).drift == np.inf
 
 
 def test_a_maximum_is_put_together_by_maxima() -> None:

@@ -11,7 +11,8 @@ import pytest
 from commcalc.accounting.ledger import Ledger, build
 from commcalc.algebra.collective import Kind, Step
 from commcalc.algebra.derive import derive
-from commcalc.algebra.program import Role
+from commcalc.algebra.needs import NEEDS
+from commcalc.algebra.program import Op, Role, Rule
 from commcalc.algebra.schedule import REGATHER, Action, Add, Derivation, Differentiate, Move, Placed, Value
 from commcalc.algebra.sharding import Sharding
 from commcalc.simulate import kernels
@@ -25,6 +26,7 @@ from commcalc.transformer.block import block_program
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Model, Norm
 from commcalc.transformer.work import Parallelism, VocabPadding, Workload
+from commcalc.units import Dtype
 
 LLAMA = Model(name="llama")
 GPT = Model(name="gpt", gated_mlp=False, norm=Norm.LAYERNORM, attention_bias=True, attention_output_bias=True,
@@ -65,8 +67,14 @@ def unreduced(move: Move) -> Move:
     return move._replace(event=move.event._replace(step=step))
 
 
-def of(kind: Kind, tensor: str) -> Callable[[Action], bool]:
-    return lambda one: isinstance(one, Move) and (one.event.step.kind, one.event.tensor) == (kind, tensor)
+def left_out(kind: Kind, tensor: str) -> Callable[[Action], Action]:
+    """The actions with this collective of this tensor left out."""
+
+    def change(one: Action) -> Action:
+        wanted = isinstance(one, Move) and (one.event.step.kind, one.event.tensor) == (kind, tensor)
+        return unreduced(one) if isinstance(one, Move) and wanted else one
+
+    return change
 
 
 @pytest.mark.parametrize("model", [LLAMA, GPT])
@@ -82,7 +90,7 @@ def test_nothing_fails_unchanged(model: Model, layout: LayoutName) -> None:
 def test_a_reduction_that_is_left_out(layout: LayoutName, kind: Kind, tensor: str) -> None:
     """The output of a row-parallel layer is taken for the whole sum: wrong, and another on every device."""
     ledger = ledger_of(layout=layout)
-    found = failed(ledger, forward(ledger, lambda one: unreduced(one) if of(kind, tensor)(one) else one))  # type: ignore[arg-type]
+    found = failed(ledger, forward(ledger, left_out(kind, tensor)))
     assert {"forward_error", "loss_error", "gradient_error", "rows"} <= whats(found)
     (error,) = [check for check in found if check.what == "forward_error"]
     assert error.where == f"block.0, {'attention' if tensor == 'Y' else 'mlp'}: {tensor} after slice over "
@@ -95,7 +103,7 @@ def test_a_reduction_that_is_left_out(layout: LayoutName, kind: Kind, tensor: st
 def test_a_reduction_that_is_left_out_of_the_backward_pass() -> None:
     """Without the AllReduce of dA each device has the gradient through its own columns only."""
     ledger = ledger_of()
-    found = failed(ledger, backward(ledger, lambda one: unreduced(one) if of(Kind.ALL_REDUCE, "dA")(one) else one))  # type: ignore[arg-type]
+    found = failed(ledger, backward(ledger, left_out(Kind.ALL_REDUCE, "dA")))
     assert "forward_error" not in whats(found)
     assert {"gradient_error", "input_gradient_error", "gradient_norm_error", "sgd_update_error", "rows"} <= whats(found)
     rows = {(check.where, check.expected, check.found) for check in found if check.what == "rows"}
@@ -157,7 +165,7 @@ def test_columns_taken_for_rows_is_caught_by_the_rows() -> None:
     ledger = ledger_of(GPT)
     whole = ledger.layout._replace(weights={**ledger.layout.weights, "N": (), "K": ()})
     found = failed(ledger, derive(block_program(ledger.model, whole)))
-    assert whats(found) == {"rows"}
+    assert whats(found) == {"rows", "collectives", "total_wire_bytes"}
     told = "the ledger has 2 collectives here, 1 ran; they part at forward out_proj: all_reduce of Y[T, D]{U_tp}"
     assert found[0].message == told
 
@@ -226,11 +234,9 @@ def test_a_saved_input_that_is_not_gathered_again() -> None:
     ledger = ledger_of(layout=SP)
     broken = backward(ledger, lambda one: None if isinstance(one, Move) and one.event.note == REGATHER else one)
     found = failed(ledger, broken)
-    assert {(check.what, check.message) for check in found} == {
-        (
-            "rows",
-            "the ledger has 6 collectives here, 4 ran; they part at backward gate_up_proj: all_gather of M[T_tp, D]",
-        )
+    assert whats(found) == {"rows", "collectives", "total_wire_bytes"}
+    assert {check.message for check in found if check.what == "rows"} == {
+        "the ledger has 6 collectives here, 4 ran; they part at backward gate_up_proj: all_gather of M[T_tp, D]"
     }
 
 
@@ -300,7 +306,8 @@ def test_wire_bytes_that_are_miscounted(over: tuple[int, int], told: str | None)
     """Every row of the ledger, and the first of them is named."""
     ledger = ledger_of()
     found = miscounted(ledger, lambda row: {"wire_bytes": row.wire_bytes * over[0] // over[1]})
-    assert whats(found) == {"wire_bytes"}
+    assert whats(found) == {"wire_bytes", "total_wire_bytes"}
+    found = [check for check in found if check.what == "wire_bytes"]
     counted = {(check.where.split(", ")[0].split(".")[0]) for check in found}
     assert counted == {"embedding", "block", "head"}
     assert len(found) == 1 + 2 * 4 + 4  # the embedding, two layers of 4, three of the loss and one behind the head
@@ -324,19 +331,103 @@ def test_a_row_that_is_missing() -> None:
     ledger = ledger_of()
     rows = tuple(row for row in ledger.rows if row.op != "down_proj")
     found = [check for check in run_trial(ledger._replace(rows=rows), EXACT, 0) if not check.passed]
-    assert [(check.what, check.where, check.message) for check in found] == [
-        ("rows", "block.0", "the ledger has 1 collectives here, 2 ran; they part after the last row"),
-        ("rows", "block.1", "the ledger has 1 collectives here, 2 ran; they part after the last row"),
-    ]
+    told = "the ledger has 1 collectives here, 2 ran; they part after the last row"
+    assert [(check.where, check.message) for check in found if check.what == "rows"] == [
+        ("block.0", told), ("block.1", told)
+    ]  # fmt: skip
+    totals = [check.where for check in found if check.what == "total_wire_bytes"]
+    assert {"totals.block.tp", "totals.stage.tp", "totals.step.tp"} <= set(totals)
 
 
 def test_an_update_row_that_is_missing() -> None:
     ledger = ledger_of(layout=SP)
     rows = tuple(row for row in ledger.rows if row.direction != "update")
     found = [check for check in run_trial(ledger._replace(rows=rows), EXACT, 0) if not check.passed]
-    assert [(check.what, check.message) for check in found] == [
-        ("rows", "gradients are reduced that the ledger has no row for")
+    assert [(check.what, check.where, check.message) for check in found][:1] == [
+        ("rows", "update", "the ledger has 0 collectives here, 1 ran; they part after the last row")
     ]
+    assert {check.where for check in found if check.what == "total_wire_bytes"} == {
+        "totals.step.tp", "totals.step.all"
+    }  # fmt: skip
+
+
+def test_a_row_of_a_pass_that_does_not_run() -> None:
+    ledger = ledger_of()
+    rows = (*ledger.rows, ledger.rows[0]._replace(direction="sideways"))
+    found = [check for check in run_trial(ledger._replace(rows=rows), EXACT, 0) if not check.passed]
+    assert ("rows", "the ledger has rows of a pass that does not run") in {
+        (check.what, check.message) for check in found
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("op", "proj"), ("tensor", "Z[T, D]"), ("axes", ("dp",)), ("dtype", Dtype.FP32), ("group_size", 8)],
+)
+def test_a_row_that_says_something_else(field: str, value: object) -> None:
+    """What runs is of another operation, tensor, group or element type than the row says."""
+    ledger = ledger_of()
+    found = miscounted(ledger, lambda row: {field: value} if row.op == "down_proj" else {})
+    assert "row" in whats(found)
+    assert all(row.endswith("P[T, D]{U_tp}") or field == "tensor" for row in (check.where for check in found))
+
+
+@pytest.mark.parametrize("calls", [0, 2])
+def test_a_row_that_is_called_too_often(calls: int) -> None:
+    found = miscounted(ledger_of(), lambda row: {"calls": calls} if row.op == "down_proj" else {})
+    assert whats(found) == {"total_wire_bytes"}
+
+
+def test_a_step_that_forgets_its_microbatches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "times_in_step", lambda ledger, row, stage=None: row.calls)
+    ledger = ledger_of()
+    found = [check for check in run_trial(ledger, EXACT, 0) if not check.passed]
+    assert {check.where for check in found} == {"totals.step.tp", "totals.step.all"}
+    assert ledger.microbatches == 3
+
+
+def test_a_loss_that_is_reduced_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger's rows of the loss in the activations' type: the devices reduce it in fp32."""
+    monkeypatch.setattr("commcalc.accounting.ledger._dtypes", lambda work: dict.fromkeys(Role, work.dtype))
+    found = [check for check in run_trial(ledger_of(), EXACT, 0) if not check.passed]
+    assert {"max_logit", "target_logit", "sum_exp"} == {
+        check.where.split(" ")[2].rstrip(":") for check in found if check.what == "wire_bytes"
+    }
+
+
+# Schedules that compute the right thing and send too much: only the published counts know.
+
+PARALLEL = LLAMA._replace(name="parallel", parallel_block=True)
+
+
+def test_branches_that_are_reduced_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parallel block reduces both branches in one AllReduce; each by itself is right, and twice the bytes."""
+
+    def apart(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...]) -> list[Sharding]:
+        return [sharding.reduced() for sharding in inputs]
+
+    monkeypatch.setitem(NEEDS, Rule.ADD, apart)
+    found = failed(ledger_of(PARALLEL))
+    assert {(check.where, check.expected, check.found) for check in found if check.what == "collectives"} == {
+        ("block.0, forward: all_reduce", 1, 2)
+    }
+    assert whats(found) == {"collectives"}
+
+
+def test_partial_gradients_that_are_reduced_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hugging Face does: an AllReduce for each of q, k, v, gate and up; Megatron has one for three and one for two."""
+    monkeypatch.setattr("commcalc.algebra.derive._Backward._sum", one_by_one)
+    found = failed(ledger_of())
+    assert {(check.where, check.expected, check.found) for check in found if check.what == "collectives"} == {
+        ("block.0, backward: all_reduce", 2, 5)
+    }
+
+
+def one_by_one(self: Any, name: str, gradients: Sequence[Any]) -> Value:
+    whole = gradients[0].value.sharding.reduced()
+    brought = [self._bring(name, one.value, whole, self._users([one])) for one in gradients]
+    made: Value = self._added(name, brought)
+    return made
 
 
 def test_weights_in_roles() -> None:
