@@ -77,14 +77,14 @@ def check_record(run: Run, check: Check) -> dict[str, object]:
 def bound(check: Check) -> float:
     """What was found; of an error that is allowed a power of ten that it is below, since its digits are rounding.
 
-    Those are another machine's business; nothing smaller than a hundredth of what is allowed is told apart.
+    Those are another machine's business; nothing smaller than a hundredth of what is allowed, or than 1, is told apart.
 
     >>> bound(Check("forward_error", 1e-12, 3.1e-14, True, most=True)), bound(Check("steps", 6, 6, True))
     (1e-13, 6)
     """
     if not (check.most and check.passed):
         return check.found
-    least = math.ceil(math.log10(check.expected)) - 2
+    least = min(0, math.ceil(math.log10(check.expected)) - 2)
     power = float(f"1e{max(least, math.ceil(math.log10(check.found)) if check.found else least)}")
     return min(power, check.expected)
 
@@ -104,18 +104,18 @@ def verify_document(proof: Proof, explain: bool) -> dict[str, object]:
         "expression": proof.expression or None,
         "runs": len(proof.runs),
         "failed": len(proof.failed),
-        "checks": [
-            check_record(run, check) | ({"formula": check.formula or None} if explain else {})
-            for run, check in proof.checks
-        ],
+        "checks": verify_records(proof, explain),
         "assumptions": list(proof.assumptions),
         "warnings": [],
     }
 
 
-def verify_records(proof: Proof) -> list[dict[str, object]]:
-    """A record for every check."""
-    return [check_record(run, check) for run, check in proof.checks]
+def verify_records(proof: Proof, explain: bool) -> list[dict[str, object]]:
+    """A record for every check, to explain with its formula."""
+    return [
+        check_record(run, check) | ({"formula": check.formula or None} if explain else {})
+        for run, check in proof.checks
+    ]
 
 
 def verdict(proof: Proof) -> str:

@@ -14,12 +14,13 @@ from commcalc.accounting.ledger import Ledger, build
 from commcalc.algebra.mesh import Mesh
 from commcalc.errors import UsageError
 from commcalc.simulate.check import Run
-from commcalc.simulate.memory import check_devices, check_memory, held, pieces
+from commcalc.simulate.memory import ELEMENT_BYTES, MOST_BYTES, check_devices, held, pieces
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.trial import run_trial
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Model, Norm, NormPlacement, Phase, Positions, QkNorm
 from commcalc.transformer.work import Parallelism, Recompute, VocabPadding, Workload
+from commcalc.units import format_binary
 
 LAYERS = 2
 SEQUENCES = 2
@@ -137,12 +138,35 @@ def worked(work: Workload, tp: int, sequence: int | None = None, sequences: int 
     return work._replace(sequence_length=length, micro_batch_size=many, global_batch_size=MICROBATCHES * many)
 
 
+def plan_all(found: Sequence[Case]) -> list[tuple[Case, Ledger]]:
+    """The cases with their ledgers; `UsageError` with every degree that would take too much, before any is run."""
+    planned = [(case, build(case.model, case.parallel, case.work)) for case in found]
+    needed: dict[int, int] = {}
+    for case, ledger in planned:
+        check_devices(ledger.layout.mesh)
+        needed[case.parallel.tp] = max(_elements(ledger) * ELEMENT_BYTES, needed.get(case.parallel.tp, 0))
+    over = [tp for tp, size in needed.items() if size > MOST_BYTES]
+    if over:
+        fits = ",".join(str(tp) for tp in needed if tp not in over)
+        first, *others = [f"tp {tp}" for tp in over]
+        sizes = [format_binary(needed[tp]) for tp in over]
+        told = "".join(f", {size} at {tp}" for size, tp in zip(sizes[1:], others, strict=True))
+        raise UsageError(
+            f"this would take about {sizes[0]} of memory at {first}{told}; the limit is {format_binary(MOST_BYTES)}",
+            where=f"model {found[0].model.name}",
+            hint=f"smaller sizes, or --tp {fits}" if fits else "smaller sizes, or a smaller degree",
+        )
+    return planned
+
+
 def run_case(case: Case, precision: Precision, seed: int) -> Run:
     """Build the ledger of a case and put it to the test."""
-    ledger = build(case.model, case.parallel, case.work)
-    check_devices(ledger.layout.mesh)
-    needed = _elements(ledger)
-    check_memory(needed, f"model {case.model.name}, tp {case.parallel.tp}", "smaller sizes, or a smaller degree")
+    ((case, ledger),) = plan_all([case])
+    return run_planned(case, ledger, precision, seed)
+
+
+def run_planned(case: Case, ledger: Ledger, precision: Precision, seed: int) -> Run:
+    """Put a ledger to the test."""
     try:
         checks = run_trial(ledger, precision, seed)
     except MemoryError:
@@ -156,18 +180,18 @@ def _elements(ledger: Ledger) -> int:
     """Elements that are held at once, an estimate from above.
 
     On the devices every tensor of a step in each of its shardings, weights with gradients and steps; on the tape of the
-    baseline every tensor some four times, and twelve times the scores of attention, which no program names; and what
-    the arrays themselves cost.
+    baseline every tensor some four times, and twelve times the scores of attention, which no program names; half of
+    that once more where rounding is looked at; and what the arrays themselves cost.
     """
     sizes = dict(ledger.sizes)
     mesh, layers = ledger.layout.mesh, ledger.model.num_hidden_layers or 1
     alone = Mesh(tuple((name, 1) for name, _ in mesh.axes), mesh.parts)
     scores = sizes["N"] * sizes["T"] * (sizes["T"] // sizes["B"])
-    total = layers * scores * (12 + mesh.devices // mesh.size(ledger.layout.weights.get("N", ())))
+    total = layers * scores * (18 + mesh.devices // mesh.size(ledger.layout.weights.get("N", ())))
     for name, derivation in ledger.derivations.items():
         tensors = [state.sharding for state in derivation.states]
         weights = [tensor.sharding for tensor in derivation.program.tensors.values() if tensor.sharding is not None]
         once = held([*tensors, *weights, *weights, *weights], mesh, sizes)
-        once += 4 * held([*tensors, *weights], alone, sizes)
+        once += 6 * held([*tensors, *weights], alone, sizes)
         total += (layers if name == "block" else 1) * once
     return total + pieces(mesh.devices, mesh)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from commcalc.simulate.wire import Array
+
+# The error of what is checked that rounding may excuse.
+Excuse: TypeAlias = Callable[[str], float]
 
 
 class Check(NamedTuple):
@@ -51,22 +55,34 @@ def exact(what: str, expected: float, found: float, where: str, message: str = "
     return Check(what, expected, found, passed, where, "" if passed else message, formula=formula)
 
 
-def at_most(what: str, allowed: float, error: float, where: str = "", message: str = "") -> Check:
-    """An error that must not exceed what is allowed; one that is no number fails."""
-    passed = error <= allowed
-    return Check(what, allowed, error, passed, where, "" if passed else message, most=True)
+def at_most(
+    what: str, allowed: float, error: float, where: str = "", message: str = "", more: Excuse | None = None
+) -> Check:
+    """An error that must not exceed what is allowed; one that is no number fails.
+
+    ``more`` says what rounding may excuse besides; it is asked only where that matters.
+    """
+    worst = Worst(what, allowed, more)
+    worst.met(error, where, message)
+    check = worst.check()
+    return check._replace(where=where)
 
 
 class Worst:
     """The largest of many errors, and where the first was that is not allowed; one that is no number is infinite."""
 
-    def __init__(self, allowed: float) -> None:
+    def __init__(self, what: str, allowed: float, more: Excuse | None = None) -> None:
+        self.what = what
         self.allowed = allowed
         self.error = 0.0
         self.where = self.message = ""
+        self._more = more
 
     def first(self, error: float) -> bool:
         """Whether this would be the first error that is not allowed."""
+        if not error <= self.allowed and self._more is not None:
+            self.allowed = max(self.allowed, self._more(self.what))
+            self._more = None
         return not error <= self.allowed and not self.where
 
     def met(self, error: float, where: str, message: str) -> None:
@@ -75,9 +91,11 @@ class Worst:
             self.where, self.message = where, message
         self.error = max(self.error, error if error == error else float("inf"))
 
-    def check(self, what: str) -> Check:
+    def check(self) -> Check:
         """The check of all of them."""
-        return at_most(what, self.allowed, self.error, self.where, self.message)
+        passed = self.error <= self.allowed
+        message = "" if passed else self.message
+        return Check(self.what, self.allowed, self.error, passed, self.where, message, most=True)
 
 
 def relative(found: Array, expected: Array, floor: float = 0.0) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from math import prod
+from math import prod, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,7 +82,8 @@ class Grid:
     def lay_out(self, array: Array, sharding: Sharding, rng: np.random.Generator | None = None) -> list[Array]:
         """Every device's block of a whole tensor, padded with zeros where that is smaller than its dimensions.
 
-        A pending sum is dealt out in random terms that add up to it; ``rng`` makes them.
+        A pending sum is dealt out in random terms that add up to it; ``rng`` makes them. However many there are, their
+        sum over some of them is about 1: where it grew far above the whole, a short format would lose that.
         """
         short = [(0, self.sizes[dim] - size) for dim, size in zip(sharding.dims, array.shape, strict=True)]
         whole = np.pad(array, short) if any(more for _, more in short) else array
@@ -91,7 +92,8 @@ class Grid:
             if rng is None:
                 raise ValueError("a pending sum needs random terms")
             count = self.mesh.size(sharding.unreduced)
-            terms = [rng.standard_normal(whole.shape).astype(whole.dtype) for _ in range(count - 1)]
+            spread = 1 / sqrt(count)
+            terms = [(spread * rng.standard_normal(whole.shape)).astype(whole.dtype) for _ in range(count - 1)]
             terms.append(whole - sum(terms, np.zeros_like(whole)))
         return [
             terms[self.term(sharding.unreduced, rank)][slices(block)].copy()

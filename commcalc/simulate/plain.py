@@ -18,7 +18,7 @@ import numpy as np
 
 from commcalc.errors import SpecError
 from commcalc.simulate import tape
-from commcalc.simulate.tape import Variable, add, einsum, multiply, reshape, scale
+from commcalc.simulate.tape import Noise, Variable, add, einsum, multiply, reshape, scale
 from commcalc.simulate.wire import Array
 from commcalc.transformer.spec import Model, Norm, NormPlacement, Phase, Positions, QkNorm
 
@@ -65,15 +65,23 @@ def weight_shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, tuple[int
 
 
 def plain_run(
-    model: Model, sizes: Mapping[str, int], weights: Mapping[str, Array], tokens: Array, targets: Array, phase: Phase
+    model: Model,
+    sizes: Mapping[str, int],
+    weights: Mapping[str, Array],
+    tokens: Array,
+    targets: Array,
+    phase: Phase,
+    noise: Noise | None = None,
 ) -> Plain:
     """One step of ``model`` on ``tokens[T]``: B sequences of T / B tokens, one after another.
 
     Training: the loss of a token is logsumexp(logits) - logits[target], ``loss`` their mean, and every gradient is of
     that mean. Inference reads no ``targets``; prefill samples the last position of each sequence, and decoding has
     one token a sequence, which attends to itself alone (a cache would hold the rest, and moves nothing).
+
+    With ``noise`` all is as wrong as rounding would have made it, the weights too.
     """
-    run = _Run(model, sizes, weights, phase)
+    run = _Run(model, sizes, weights, phase, noise)
     losses = run.forward(tokens, targets)
     tensors = {name: made.value for name, made in run.made.items()} | run.indices
     if losses is None:
@@ -131,7 +139,14 @@ def _block_norms(model: Model) -> dict[str, str]:
 class _Run:
     """A forward pass on the tape: the weights, and every tensor as it was made."""
 
-    def __init__(self, model: Model, sizes: Mapping[str, int], weights: Mapping[str, Array], phase: Phase) -> None:
+    def __init__(
+        self,
+        model: Model,
+        sizes: Mapping[str, int],
+        weights: Mapping[str, Array],
+        phase: Phase,
+        noise: Noise | None = None,
+    ) -> None:
         shapes = weight_shapes(model, sizes)
         given = {name: np.shape(weight) for name, weight in weights.items()}
         wrong = sorted(name for name in shapes.keys() | given.keys() if shapes.get(name) != given.get(name))
@@ -144,14 +159,14 @@ class _Run:
             raise SpecError(f"{sizes['N']} query heads do not share {sizes['K']} KV heads evenly")
         self.model, self.sizes, self.phase = model, sizes, phase
         self.length = tokens // sequences
-        self.weights = {name: Variable(np.asarray(weights[name], np.float64)) for name in shapes}
+        self.weights = {name: tape.leaf(np.asarray(weights[name], np.float64), noise) for name in shapes}
         self.made: dict[str, Variable] = {}
         self.indices: dict[str, Array] = {}
         self.part = ""
 
     def keep(self, name: str, x: Variable) -> Variable:
         """Record a tensor of the current part."""
-        self.made[f"{self.part}.{name}"] = x
+        x = self.made[f"{self.part}.{name}"] = tape.kept(x)
         return x
 
     def weight(self, name: str) -> Variable:

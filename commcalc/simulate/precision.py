@@ -21,6 +21,8 @@ Adam's first step divides a gradient by its own size: an element that is smaller
 step of any sign. Where gradients are spread evenly around zero, a share e of them is smaller than e, and an update
 that is wrong by up to 2 on that share is wrong by 2 sqrt(e) in the norm: that is its tolerance, 0.02 in float32 and
 0.77 in bfloat16. In float64 it is 1e-12 still, since there no element that matters is so small.
+
+These hold at the default sizes. Of other models `rounding` says what else may be allowed.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ class Format(StrEnum):
     FLOAT64 = "float64"
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
+
+
+_UNITS = {Format.FLOAT64: 2.0**-53, Format.FLOAT32: 2.0**-24, Format.BFLOAT16: 2.0**-8}
 
 
 class Precision(NamedTuple):
@@ -64,6 +69,16 @@ class Precision(NamedTuple):
         return rounded_to_bfloat16(found) if self.format is Format.BFLOAT16 else found
 
     @property
+    def unit(self) -> float:
+        """The unit roundoff."""
+        return _UNITS[self.format]
+
+    @property
+    def arithmetic_unit(self) -> float:
+        """The unit roundoff inside an operation."""
+        return _UNITS[Format.FLOAT64 if self.format is Format.FLOAT64 else Format.FLOAT32]
+
+    @property
     def short(self) -> bool:
         """Whether so few bits are kept that a choice between near values may fall otherwise."""
         return self.format is Format.BFLOAT16
@@ -77,8 +92,7 @@ def precision_of(name: Format) -> Precision:
     """The format with its tolerances; the docstring of this module has the reasons."""
     tolerance = {Format.FLOAT64: 1e-12, Format.FLOAT32: 1e-4, Format.BFLOAT16: 0.15}[name]
     adam = tolerance if name is Format.FLOAT64 else 2 * math.sqrt(tolerance)
-    unit = {Format.FLOAT64: 2.0**-53, Format.FLOAT32: 2.0**-24, Format.BFLOAT16: 2.0**-8}[name]
-    return Precision(name, tolerance, 0.3 if name is Format.BFLOAT16 else tolerance, 4 * unit, adam)
+    return Precision(name, tolerance, 0.3 if name is Format.BFLOAT16 else tolerance, 4 * _UNITS[name], adam)
 
 
 def rounded_to_bfloat16(array: Array) -> Array:
@@ -87,7 +101,7 @@ def rounded_to_bfloat16(array: Array) -> Array:
     >>> rounded_to_bfloat16(np.array([1.0, 1.00390625, 1.01171875, 3.14159265], dtype=np.float32)).tolist()
     [1.0, 1.0, 1.015625, 3.140625]
     """
-    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
+    bits = np.asarray(array, dtype=np.float32, order="C").view(np.uint32)
     up = ((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF)
     found: Array = ((bits + up) & np.uint32(0xFFFF0000)).view(np.float32)
     return found

@@ -7,7 +7,7 @@ any that is not linear.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,30 +22,19 @@ from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.states import State
 from commcalc.errors import ShardingError
 from commcalc.simulate import tape
-from commcalc.simulate.check import Check, Run, at_most, exact, relative
+from commcalc.simulate.check import Check, Excuse, Run, at_most, exact, relative
 from commcalc.simulate.grid import Grid
 from commcalc.simulate.kernels import subscripts
-from commcalc.simulate.memory import check_devices, check_memory, held, pieces
+from commcalc.simulate.memory import check_devices
 from commcalc.simulate.moves import Counted, Mismatch, move
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.predicted import Predicted, compared
+from commcalc.simulate.room import check_routes, check_strategies
+from commcalc.simulate.rounding import Rounding, noise_of
+from commcalc.simulate.tape import Noise
 from commcalc.simulate.wire import Array
 
 Blocks = list[Array]
-_SIZES_HINT = "smaller sizes: --dim I=16"
-
-
-def _elements(problem: Problem, chain: Chain, one: Strategy) -> int:
-    """Elements that are held at once while a strategy runs: every tensor as it lies each time, and whole ones twice."""
-    shardings, groups = [], [1]
-    for event in one.plan.events:
-        if isinstance(event, Moved):
-            shardings.append(problem.sharding(event.dims, event.move.target))
-            groups.append(problem.mesh.size(event.move.axes))
-        else:
-            shardings.append(problem.sharding(chain.products[event.at].out, event.out))
-    whole = [Sharding(tensor.sharding.dims, ((),) * len(tensor.sharding.dims)) for tensor in problem.expression.tensors]
-    return 2 * held([*shardings, *whole], problem.mesh, dict(problem.sizes)) + pieces(max(groups), problem.mesh)
 
 
 class _Whole(NamedTuple):
@@ -57,22 +46,43 @@ class _Whole(NamedTuple):
     gradients: list[Array]
 
 
-def run_strategies(answer: Answer, precision: Precision, seed: int) -> list[Run]:
-    """Every strategy of a product (or chain) on the same random inputs."""
+def _nothing(_: int) -> None:
+    """Nobody wants to know how far it is."""
+
+
+def run_strategies(
+    answer: Answer, precision: Precision, seed: int, done: Callable[[int], None] = _nothing
+) -> list[Run]:
+    """Every strategy of a product (or chain) on the same random inputs; ``done`` hears how many were run."""
     problem = answer.problem
     check_devices(problem.mesh)
     chain = problem.chain()
-    needed = max(_elements(problem, chain, one) for one in answer.strategies)
-    check_memory(needed, problem.expression.text, _SIZES_HINT)
-    rng = np.random.default_rng(seed)
-    reference = _on_one_device(problem, chain, rng)
-    return [
-        Run("", problem.given.axes, one.name, tuple(_checked(one, answer, reference, precision, seed)))
-        for one in answer.strategies
-    ]
+    check_strategies(problem, chain, answer.strategies)
+    reference = _on_one_device(problem, chain, np.random.default_rng(seed))
+    more = _rounding(problem, chain, reference, precision, seed).allowed
+    runs = []
+    for one in answer.strategies:
+        checks = _checked(one, answer, reference, precision, seed, more)
+        runs.append(Run("", problem.given.axes, one.name, tuple(checks)))
+        done(len(runs))
+    return runs
 
 
-def _on_one_device(problem: Problem, chain: Chain, rng: np.random.Generator) -> _Whole:
+def _rounding(problem: Problem, chain: Chain, reference: _Whole, precision: Precision, seed: int) -> Rounding[_Whole]:
+    """What rounding does to the result and to the gradients; any product may be a sum over all devices."""
+
+    def gradients(other: _Whole) -> float:
+        return max(relative(*pair) for pair in zip(other.gradients, reference.gradients, strict=True))
+
+    longest = max(array.size for array in (*reference.inputs, reference.result))
+    return Rounding(
+        lambda noise: _on_one_device(problem, chain, np.random.default_rng(seed), noise),
+        {"forward_error": lambda other: relative(other.result, reference.result), "gradient_error": gradients},
+        noise_of(precision, longest, problem.mesh.devices, share=1),
+    )
+
+
+def _on_one_device(problem: Problem, chain: Chain, rng: np.random.Generator, noise: Noise | None = None) -> _Whole:
     """The chain in plain numpy, at the sizes that were asked for; gradients by a tape."""
 
     def shape(dims: Sequence[str]) -> tuple[int, ...]:
@@ -82,15 +92,20 @@ def _on_one_device(problem: Problem, chain: Chain, rng: np.random.Generator) -> 
     inputs = []
     for factor in (chain.first, *(product.right for product in chain.products)):
         array = made.setdefault(factor.name, rng.standard_normal(shape(factor.dims)))
-        inputs.append(tape.Variable(array))
-    now = tape.tanh(inputs[0]) if chain.first.whole else inputs[0]
+        inputs.append(tape.leaf(array, noise))
+    now = _bent(inputs[0]) if chain.first.whole else inputs[0]
     for product, right in zip(chain.products, inputs[1:], strict=True):
-        other = tape.tanh(right) if product.right.whole else right
-        now = _multiplied(now, product.left, other, product.right.dims, product.out)
-        now = tape.tanh(now) if product.whole else now
+        other = _bent(right) if product.right.whole else right
+        now = tape.kept(_multiplied(now, product.left, other, product.right.dims, product.out))
+        now = _bent(now) if product.whole else now
     back = rng.standard_normal(now.value.shape)
     tape.backward(now, back)
     return _Whole([one.value for one in inputs], now.value, back, [_gradient(one) for one in inputs])
+
+
+def _bent(one: tape.Variable) -> tape.Variable:
+    """A function of a tensor."""
+    return tape.kept(tape.tanh(one))
 
 
 def _gradient(one: tape.Variable) -> Array:
@@ -147,18 +162,22 @@ class _Devices:
         return found.array[tuple(slice(size) for size in like.shape)], found.drift
 
 
-def _checked(one: Strategy, answer: Answer, reference: _Whole, precision: Precision, seed: int) -> list[Check]:
+def _checked(
+    one: Strategy, answer: Answer, reference: _Whole, precision: Precision, seed: int, more: Excuse
+) -> list[Check]:
     devices = _Devices(answer.problem, precision)
     try:
-        checks = [*_forward(one, devices, answer, reference, seed)]
+        checks = [*_forward(one, devices, answer, reference, seed, more)]
         checks += _bills(one.steps, devices.counts, devices.problem, one.name)
         devices.counts = []
-        return [*checks, *_backward(one, devices, answer, reference)]
+        return [*checks, *_backward(one, devices, answer, reference, more)]
     except Mismatch as problem:
         return [Check("forward_error", precision.tolerance, float("inf"), False, one.name, problem.message, most=True)]
 
 
-def _forward(one: Strategy, devices: _Devices, answer: Answer, reference: _Whole, seed: int) -> Iterator[Check]:
+def _forward(
+    one: Strategy, devices: _Devices, answer: Answer, reference: _Whole, seed: int, more: Excuse
+) -> Iterator[Check]:
     chain, rng = answer.problem.chain(), np.random.default_rng(seed)
     factors = (chain.first, *(product.right for product in chain.products))
     for factor, array in zip(factors, reference.inputs, strict=True):
@@ -179,8 +198,8 @@ def _forward(one: Strategy, devices: _Devices, answer: Answer, reference: _Whole
     if last.whole:
         blocks = [devices.precision.of(np.tanh(block)) for block in blocks]
     found, drift = devices.whole(last.out, one.plan.final, blocks, reference.result)
-    tolerance = devices.precision.tolerance
-    yield at_most("forward_error", tolerance, relative(found, reference.result), one.name, "the result is another")
+    tolerance, error = devices.precision.tolerance, relative(found, reference.result)
+    yield at_most("forward_error", tolerance, error, one.name, "the result is another", more)
     yield at_most("copies", tolerance, drift / _size(reference.result), one.name, "copies of the result differ")
 
 
@@ -202,7 +221,7 @@ def _operand(chain: Chain, event: Multiply, which: int) -> tuple[str, State, boo
     return before.name, event.left, before.whole
 
 
-def _backward(one: Strategy, devices: _Devices, answer: Answer, reference: _Whole) -> Iterator[Check]:
+def _backward(one: Strategy, devices: _Devices, answer: Answer, reference: _Whole, more: Excuse) -> Iterator[Check]:
     """The gradients of all inputs by the backward pass that ``commcalc matmul --grad`` prints for this strategy."""
     chain, problem, precision = answer.problem.chain(), answer.problem, devices.precision
     try:
@@ -227,9 +246,8 @@ def _backward(one: Strategy, devices: _Devices, answer: Answer, reference: _Whol
         expected = reference.gradients[at]
         found, drift = devices.whole(dims, state, blocks, expected)
         error = max(relative(found, expected), drift / _size(expected))
-        return at_most(
-            "gradient_error", precision.gradient_tolerance, error, f"{one.name}: {name}", "the gradient is another"
-        )
+        where, told = f"{one.name}: {name}", "the gradient is another"
+        return at_most("gradient_error", precision.gradient_tolerance, error, where, told, more)
 
     last = chain.products[-1]
     now = State(one.plan.final.split)
@@ -302,22 +320,21 @@ def _size(array: Array) -> float:
     return float(np.max(np.abs(array), initial=0.0)) or 1.0
 
 
-def run_routes(found: Resharding, precision: Precision, seed: int) -> list[Run]:
+def run_routes(found: Resharding, precision: Precision, seed: int, done: Callable[[int], None] = _nothing) -> list[Run]:
     """The cheapest route of a change of sharding and the others, on the same random tensor."""
     problem = found.problem
     check_devices(problem.mesh)
     first = problem.expression.first
     dims = first.sharding.dims
-    whole = Sharding(dims, ((),) * len(dims))
-    biggest = max((bill.group_size for route in (found.best, *found.alternatives) for bill in route.steps), default=1)
-    needed = 4 * held([whole], problem.mesh, dict(problem.sizes)) + pieces(biggest, problem.mesh)
-    check_memory(needed, problem.expression.text, _SIZES_HINT)
+    routes = (found.best, *found.alternatives)
+    check_routes(problem, routes)
     rng = np.random.default_rng(seed)
     array = rng.standard_normal([problem.padding.get(dim, (problem.sizes[dim], 0))[0] for dim in dims])
-    return [
-        Run("", problem.given.axes, route.name, tuple(_route(route, problem, array, precision, seed)))
-        for route in (found.best, *found.alternatives)
-    ]
+    runs = []
+    for route in routes:
+        runs.append(Run("", problem.given.axes, route.name, tuple(_route(route, problem, array, precision, seed))))
+        done(len(runs))
+    return runs
 
 
 def _route(route: Route, problem: Problem, array: Array, precision: Precision, seed: int) -> Iterator[Check]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
-from commcalc.simulate.check import Check, Worst, at_most, norm, relative
+from commcalc.simulate.check import Check, Excuse, Worst, at_most, norm, relative
 from commcalc.simulate.moves import all_reduce_buffers
 from commcalc.simulate.plain import Plain
 from commcalc.simulate.precision import Precision
@@ -21,23 +23,60 @@ ADAM_EPSILON = 1e-5
 _FLOOR = 1e-3
 
 
-def check_gradients(training: Training, plain: Plain, precision: Precision) -> Iterator[Check]:
+Step: TypeAlias = Callable[[Array], Array]
+Measure: TypeAlias = Callable[[Plain], float]
+
+
+def measures_of_gradients(training: Training, plain: Plain) -> dict[str, Measure]:
+    """How far another plain run is from this one, by what is checked here."""
+    if plain.loss is None:
+        return {}
+    expected = _expected(training, plain)
+    total = _total(expected)
+
+    def gradients(other: Plain) -> float:
+        found = _expected(training, other)
+        return max(relative(found[name], array, _FLOOR * total) for name, array in expected.items())
+
+    def inputs(other: Plain) -> float:
+        found, before = other.input_gradients, plain.input_gradients
+        return max(relative(found[name], array) for name, array in before.items() if name.endswith(".X"))
+
+    def size(other: Plain) -> float:
+        return abs(_total(_expected(training, other)) - total) / (total or 1.0)
+
+    def stepped(step: Step, other: Plain) -> float:
+        found = _expected(training, other)
+        wrong = _total({name: step(found[name]) - step(array) for name, array in expected.items()})
+        return wrong / (_total({name: step(array) for name, array in expected.items()}) or 1.0)
+
+    return {
+        "gradient_error": gradients,
+        "input_gradient_error": inputs,
+        "gradient_norm_error": size,
+        "sgd_update_error": partial(stepped, _sgd),
+        "adam_update_error": partial(stepped, _adam),
+    }
+
+
+def check_gradients(training: Training, plain: Plain, precision: Precision, more: Excuse) -> Iterator[Check]:
     """Gradients of weights and inputs, and that devices with the same parameter have the same gradient."""
     expected = _expected(training, plain)
     total = _total(expected)
-    errors, copies = Worst(precision.gradient_tolerance), Worst(precision.copies_tolerance)
+    errors = Worst("gradient_error", precision.gradient_tolerance, more)
+    copies = Worst("gradient_copies", precision.copies_tolerance)
     for name, (value, blocks) in training.gradients.items():
         whole = training.setting.grid.assemble(blocks, value.sharding)
         pending = ", ".join(value.sharding.unreduced)
         told = f"it is still a pending sum over {pending}" if pending else "it is another"
         errors.met(relative(whole.array, expected[name], _FLOOR * total), f"d{name}", told)
-        size = max(float(np.max(np.abs(expected[name]))), _FLOOR * total / expected[name].size ** 0.5)
+        size = max(float(np.max(np.abs(expected[name]))), _FLOOR * total / expected[name].size ** 0.5) or 1.0
         copies.met(whole.drift / size, f"d{name}", "devices that hold the same parameter get different gradients of it")
     for name in sorted(expected.keys() - training.gradients.keys()):
         errors.met(float("inf"), f"d{name}", "it has no gradient")
-    yield errors.check("gradient_error")
-    yield copies.check("gradient_copies")
-    yield _inputs(training, plain, precision)
+    yield errors.check()
+    yield copies.check()
+    yield _inputs(training, plain, precision, more)
 
 
 def _expected(training: Training, plain: Plain) -> dict[str, Array]:
@@ -54,30 +93,30 @@ def _total(gradients: dict[str, Array]) -> float:
     return float(np.sqrt(sum(norm(gradient) ** 2 for gradient in gradients.values())))
 
 
-def _inputs(training: Training, plain: Plain, precision: Precision) -> Check:
+def _inputs(training: Training, plain: Plain, precision: Precision, more: Excuse) -> Check:
     """The gradients of what goes into every layer and the head."""
-    errors = Worst(precision.tolerance)
+    errors = Worst("input_gradient_error", precision.tolerance, more)
     for part in training.parts:
         value = training.derivations[part.program].gradients.get("X")
         if value is not None:
             whole = training.runs[part.name].whole(value)
             told = "the gradient that the layer before gets is another"
             errors.met(relative(whole.array, plain.input_gradients[f"{part.name}.X"]), f"d{part.name}.X", told)
-    return errors.check("input_gradient_error")
+    return errors.check()
 
 
-def check_updates(training: Training, plain: Plain, precision: Precision) -> Iterator[Check]:
+def check_updates(training: Training, plain: Plain, precision: Precision, more: Excuse) -> Iterator[Check]:
     """The gradient norm and the first step of SGD and of Adam, each device by what it holds itself."""
     expected = _expected(training, plain)
     total = _total(expected)
     sizes = norms_on_devices(training)
-    worst = max(abs(size - total) / total for size in sizes)
-    yield at_most("gradient_norm_error", precision.tolerance, worst, "", "the norm is another")
+    worst = max(abs(size - total) / (total or 1.0) for size in sizes)
+    yield at_most("gradient_norm_error", precision.tolerance, worst, "", "the norm is another", more)
     for what, allowed, step in (
         ("sgd_update_error", precision.tolerance, _sgd),
         ("adam_update_error", precision.adam_tolerance, _adam),
     ):
-        yield from _stepped(training, expected, precision, what, allowed, step)
+        yield from _stepped(training, expected, precision, what, allowed, step, more)
 
 
 def norms_on_devices(training: Training) -> list[float]:
@@ -101,7 +140,8 @@ def _stepped(
     precision: Precision,
     what: str,
     allowed: float,
-    step: Callable[[Array], Array],
+    step: Step,
+    more: Excuse,
 ) -> Iterator[Check]:
     """Every device steps its own blocks by its own gradients; what the parameters change by, put together, is compared.
 
@@ -109,7 +149,7 @@ def _stepped(
     """
     grid = training.setting.grid
     wrong = right = 0.0
-    copies = Worst(precision.copies_tolerance)
+    copies = Worst(what.replace("error", "copies"), precision.copies_tolerance)
     for name, (value, blocks) in training.gradients.items():
         held = training.held(name)
         changes = [precision.of(step(block)) for block in blocks]
@@ -118,8 +158,9 @@ def _stepped(
         right += norm(step(expected[name])) ** 2
         drift = grid.assemble(updated, value.sharding).drift
         copies.met(drift, name, "devices that hold the same parameter step to different values")
-    yield at_most(what, allowed, float(np.sqrt(wrong / right)), "", "a step changes the parameters otherwise")
-    yield copies.check(what.replace("error", "copies"))
+    error = float(np.sqrt(wrong / (right or 1.0)))
+    yield at_most(what, allowed, error, "", "a step changes the parameters otherwise", more)
+    yield copies.check()
 
 
 def _sgd(gradient: Array) -> Array:

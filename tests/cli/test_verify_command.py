@@ -24,7 +24,8 @@ def test_the_default_run() -> None:
     assert any(line.split()[:6] == ["megatron-sp,", "tp", "8,", "KV", "heads", "gathered"] for line in rest)
     assert any(line.startswith("all_reduce by double-binary-tree ") for line in rest)
     assert "FAILED" not in ran.out
-    assert run_commcalc("verify").out == ran.out
+    again = [run_commcalc("verify", "--layout", "megatron-sp", "--tp", "4").out for _ in range(2)]
+    assert again[0] == again[1]
 
 
 def test_the_document() -> None:
@@ -95,6 +96,19 @@ def test_degrees_that_are_not_legal_are_left_out_unless_asked_for() -> None:
     assert "error: tp 8 is not legal for qwen2.5-7b: num_attention_heads 28 mod 8 = 4" in asked.err
 
 
+LEFT_OUT = [
+    (["--phase", "decode", "--tp", "4"], "- left out: megatron-sp: tp 4 is not legal for model: sequence_length 1 mod 4 = 1"),
+    (["--kv", "refuse", "--set", "model.num_key_value_heads=2", "--tp", "1..8:x2", "--seq", "8"],
+     "- left out: tp 4 is not legal for model: num_key_value_heads 2 mod 4 = 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "told"), LEFT_OUT, ids=str)
+def test_what_other_options_make_illegal_is_left_out(args: list[str], told: str, inside: Inside) -> None:
+    ran = inside("verify", *args)
+    assert (ran.status, told in ran.out) == (0, True)
+
+
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_inference_has_no_gradients(phase: str) -> None:
     ran = run_commcalc("verify", "--phase", phase, "--layout", "megatron", "--tp", "4", "--json")
@@ -141,6 +155,76 @@ def test_every_check_is_explained() -> None:
     assert "ring over 2" in ran.out
 
 
+@pytest.mark.parametrize("style", ["csv", "jsonl"])
+def test_records_are_explained(style: str, inside: Inside) -> None:
+    ran = inside("verify", "--layout", "megatron", "--tp", "2", "--format", style, "--explain")
+    first, *_ = ran.out.splitlines()
+    assert first.endswith(",formula") if style == "csv" else "formula" in json.loads(first)
+    assert "wire = 2(n-1)/n * payload" in ran.out
+
+
+def test_layouts_in_any_case_and_all_of_them(inside: Inside) -> None:
+    some, every = (inside("verify", "--layout", names, "--tp", "2", "--seq", "2") for names in ("Megatron", "all,none"))
+    assert [some.out.count("  megatron, tp 2"), some.out.count("  none, tp 2")] == [1, 0]
+    assert [every.out.count(f"  {name}, tp 2") for name in ("none", "megatron", "megatron-sp")] == [1, 1, 1]
+
+
+def test_padding_that_is_set_is_run(inside: Inside) -> None:
+    """57 rows of a vocabulary do not split two ways; 256 do."""
+    args = ("verify", "--tp", "2", "--layout", "megatron", "--set", "model.vocab_size=57")
+    assert inside(*args).status == 3
+    for padding in (("--set", "parallelism.vocab_padding=megatron"), ("--vocab-padding", "megatron")):
+        assert inside(*args, *padding).status == 0
+
+
+def test_allowed_errors_are_told(inside: Inside) -> None:
+    short = inside("verify", "--layout", "megatron", "--tp", "2", "--seq", "2", "--dtype", "bf16", "--json")
+    told = "allowed are relative errors of 0.15, 0.3 of the gradient of one weight, 0.77 of the first step of Adam"
+    assert told in short.json["assumptions"]
+    assert "- allowed are relative errors of 1e-12\n" in inside("verify", PRODUCT, "--mesh", "X=2").out
+    moved = inside("verify", "A[I_X] -> A[I]", "--mesh", "X=2")
+    assert (
+        "- gradients of a change of sharding are not run: they are changes of sharding too, the other way" in moved.out
+    )
+
+
+# Rounding alone: status 0, and more is allowed only where the same model on one device needs it.
+
+ROUNDED = [
+    ["--set", "model.hidden_size=1", "--tp", "2", "--layout", "megatron"],
+    ["--set", "model.hidden_size=24", "--set", "model.head_dim=2", "--set", "model.qk_norm=head_dim", "--set",
+     "model.norm=layernorm", "--tp", "3", "--layout", "none", "--dtype", "float32", "--seed", "51"],
+    ["A[I_X] @ B[I_X] -> C[]", "--mesh", "X=2", "--dim", "I=4", "--dtype", "bf16", "--seed", "44"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("args", ROUNDED, ids=str)
+def test_rounding_alone_is_no_mismatch(args: list[str], inside: Inside) -> None:
+    ran = inside("verify", *args)
+    assert ran.status == 0
+    assert "- rounding alone does more than that to this on one device, so that more is allowed: " in ran.out
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bf16"])
+def test_a_loss_of_zero(dtype: str, inside: Inside) -> None:
+    ran = inside("verify", "--set", "model.vocab_size=1", "--tp", "1", "--layout", "none", "--dtype", dtype)
+    assert (ran.status, "Traceback" in ran.err) == (0, False)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bf16"])
+def test_a_product_that_is_a_number(dtype: str, inside: Inside) -> None:
+    ran = inside("verify", "A[I_X] @ B[I_X] -> C[]", "--mesh", "X=2", "--dtype", dtype)
+    assert ran.out.startswith(f"2 runs of strategies in {dtype.replace('bf', 'bfloat')}, seed 0: 17 checks, all passed")
+
+
+def test_strategies_tell_how_far_they_are(monkeypatch: pytest.MonkeyPatch, inside: Inside) -> None:
+    told: list[tuple[int, str, int]] = []
+    monkeypatch.setattr("commcalc.cli.output.Progress.at", lambda one, done: told.append((one.total, one.what, done)))
+    monkeypatch.setattr("commcalc.cli.verify.Progress.at", lambda one, done: told.append((one.total, one.what, done)))
+    inside("verify", PRODUCT, "--mesh", "X=2")
+    assert told == [(5, "strategies", done) for done in range(1, 6)]
+
+
 # A ledger that is wrong.
 
 
@@ -179,7 +263,21 @@ def test_a_mismatch_is_in_the_document(monkeypatch: pytest.MonkeyPatch, inside: 
 WRONG = [
     (["--layout", "megatron_sp"], 2, "error: unknown layout 'megatron_sp'\n  at --layout megatron_sp\nhint: did you mean megatron-sp"),
     (["--layout", "foo,bar"], 2, "error: unknown layout 'bar'"),
-    (["--layout", ""], 2, "error: unknown layout ''"),
+    (["--layout", ""], 2, "error: a name is missing in the list of layouts\n  at --layout \nhint: --layout none,megatron"),
+    (["--layout", "megatron,"], 2, "error: a name is missing in the list of layouts"),
+    (["--layout", "all,foo"], 2, "error: unknown layout 'foo'"),
+    (["--set", "parallelism.pp=2", "--tp", "2"], 2, "error: verify runs tensor parallelism on one pipeline stage: pp 2\n  at parallelism.pp\nhint: leave pp at 1\n"),
+    (["--set", "parallelism.dp=2", "--tp", "2"], 2, "error: verify runs tensor parallelism on one data-parallel replica: dp 2"),
+    (["--set", "parallelism.layout=megatron"], 2, "cannot be set: --layout says which layouts are run\n  at --set parallelism.layout=megatron\nhint: --layout megatron\n"),
+    (["--set", "parallelism.sp=true"], 2, "hint: --layout megatron-sp\n"),
+    (["--set", "parallelism.tp=4", "--tp", "1,2"], 2, "error: parallelism.tp cannot be set: --tp says which degrees are run"),
+    (["--set", "parallelism.order=tp-dp-cp-ep-pp"], 2, "error: parallelism.order cannot be set"),
+    (["--set", "workload.global_batch_size=8"], 2, "error: workload.global_batch_size cannot be set: one microbatch is run"),
+    (["--set", "links.algorithm=ring"], 2, "error: links.algorithm cannot be set: nothing is timed"),
+    (["--set", "model.position_embedding=learned", "--set", "model.max_position_embeddings=4", "--seq", "64"], 2,
+     "error: a sequence of 64 tokens is beyond the 4 learned positions\n  at --seq 64\nhint: --seq 4, or --set model.max_position_embeddings=64\n"),
+    (["--phase", "decode", "--recompute", "full"], 2, "error: decode has no backward pass: nothing is recomputed\n  at --recompute full\n"),
+    (["--phase", "decode", "--layout", "megatron-sp", "--tp", "4"], 3, "hint: --layout none,megatron, or a sequence length that 4 divides"),
     (["--seed", "1.5"], 2, "error: a seed is a whole number of at least 0, not '1.5'\n  at --seed 1.5\nhint: --seed 1\n"),
     (["--seed", "-1"], 2, "error: a seed is a whole number of at least 0, not '-1'"),
     (["--seed", "nan"], 2, "not 'nan'"),
@@ -193,12 +291,14 @@ WRONG = [
     (["--dtype", "float65"], 2, "error: unknown dtype 'float65'\n  at --dtype float65\nhint: did you mean float64"),
     (["--mesh", "X=4"], 2, "error: --mesh has nothing to act on: there is no expression"),
     ([PRODUCT, "--mesh", "X=4", "--tp", "4"], 2, "error: --tp has nothing to act on: an expression runs by itself"),
-    ([PRODUCT, "--mesh", "X=4", "--no-regather"], 2, "error: --regather has nothing to act on"),
+    ([PRODUCT, "--mesh", "X=4", "--no-regather"], 2, "error: --no-regather has nothing to act on"),
     ([PRODUCT, "--mesh", "X=4", "--all"], 2, "error: --all has nothing to act on"),
     (["--all", "--model", "llama-3-70b"], 2, "error: --all runs architectures of its own, not one model"),
-    (["--model", "{}", "--tp", "2", "--seq", "8192"], 2, "bytes of memory; the limit is 2,147,483,648"),
+    (["--model", "{}", "--tp", "1,2,4", "--seq", "8192", "--layout", "none"], 2, "GiB of memory at tp 1, "),
+    (["--model", "{}", "--tp", "8,16,32", "--seq", "256"], 2, "GiB of memory at tp 32; the limit is 2 GiB\n  at model model\nhint: smaller sizes, or --tp 8,16\n"),
     ([PRODUCT, "--mesh", "X=8192"], 2, "error: a mesh of 8192 devices is too large to simulate; at most 4096"),
-    ([PRODUCT, "--mesh", "X=4", "--dim", "I=1M,J=1M,K=1M"], 2, "bytes of memory; the limit is 2,147,483,648"),
+    ([PRODUCT, "--mesh", "X=4", "--dim", "I=1M,J=1M,K=1M"], 2, "TiB of memory; the limit is 2 GiB"),
+    (["A[I,J,K] @ B[J,K,L] -> C[I,L]", "--mesh", "X=12", "--dim", "I=4,J=4000,K=4000,L=1"], 2, "hint: smaller sizes: --dim J=24\n"),
     ([PRODUCT, "--mesh", "X=4", "--dim", "I=2"], 3, "of size 2, does not split 4 ways: 2 mod 4 = 2"),
     ([PRODUCT], 2, "error: 'X' is no axis of the mesh"),
     (["A[I_X, J]", "--mesh", "X=4"], 2, "error: one tensor alone has nothing to run"),
@@ -207,7 +307,7 @@ WRONG = [
     (["--model", "llama-3-70bb"], 2, "error: unknown model preset 'llama-3-70bb'"),
     (["--model", "{num_attention_heads: 4}", "--tp", "8"], 3, "num_attention_heads 4 mod 8 = 4"),
     (["--set", "model.intermediate_size=10", "--tp", "4"], 3, "error: tp 4 is not legal for model: intermediate_size 10 mod 4 = 2"),
-    (["--set", "model.hidden_size=1000000", "--set", "model.intermediate_size=1000000", "--tp", "2"], 2, "bytes of memory"),
+    (["--set", "model.hidden_size=1000000", "--set", "model.intermediate_size=1000000", "--tp", "2"], 2, "of memory at tp 2; the limit is 2 GiB"),
     (["--seq", "10", "--layout", "megatron-sp", "--tp", "4"], 3, "sequence_length 10 mod 4 = 2"),
     (["--phase", "foo"], 2, "error: unknown phase 'foo'"),
     (["--set", "workload.foo=3"], 2, "error: unknown key in workload 'foo'"),

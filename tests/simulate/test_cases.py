@@ -66,7 +66,7 @@ def test_the_full_set_is_what_is_asked_for() -> None:
     assert heads == {(8, 8), (8, 2), (8, 1)}
 
 
-@pytest.mark.parametrize("tp", [3, 5, 6, 7, 12, 16, 24])
+@pytest.mark.parametrize("tp", [3, 5, 6, 7, 12])
 def test_degrees_that_are_no_powers_of_two(tp: int) -> None:
     """Buffers that do not divide go round in unequal chunks: the mean is what the ledger says."""
     for case in cases([LayoutName.MEGATRON, LayoutName.MEGATRON_SP], [tp], everything=False):
@@ -120,7 +120,7 @@ def test_memory_is_estimated_before_anything_is_allocated() -> None:
     model = sized(Model(name="wide"), 2)._replace(hidden_size=2**21, intermediate_size=2**21)
     parallel = Parallelism(tp=2, vocab_padding=VocabPadding.NONE)
     case = DEFAULT[0]._replace(model=model, parallel=parallel, work=worked(Workload(), 2))
-    with pytest.raises(UsageError, match=r"would take about [\d,]+ bytes of memory; the limit is 2,147,483,648"):
+    with pytest.raises(UsageError, match=r"would take about [\d.]+ PiB of memory at tp 2; the limit is 2 GiB"):
         run_case(case, EXACT, 0)
 
 

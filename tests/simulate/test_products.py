@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -182,13 +184,52 @@ def test_a_plan_for_another_expression_is_caught() -> None:
 def test_limits() -> None:
     problem = asked("A[I_X, J] @ B[J, K]", {"X": 4})
     huge = bind(problem.expression, Mesh.of({"X": 4}), {"I": 2**20, "J": 2**20, "K": 2**20}, 16)
-    with pytest.raises(UsageError, match=r"would take about [\d,]+ bytes of memory; the limit is 2,147,483,648"):
+    with pytest.raises(UsageError, match=r"would take about [\d.]+ TiB of memory; the limit is 2 GiB"):
         run_strategies(answered(huge), EXACT, 0)
     wide = asked("A[I_X, J] @ B[J, K]", {"X": 8192}, 8192)
     with pytest.raises(UsageError, match="a mesh of 8192 devices is too large to simulate; at most 4096"):
         run_strategies(answered(wide), EXACT, 0)
     with pytest.raises(ShardingError, match="of size 2, does not split 4 ways"):
         asked("A[I_X, J] @ B[J, K]", {"X": 4}, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "mesh", "dims"),
+    [
+        ("A[I, J, K] @ B[J, K, L] -> C[I, L]", {"X": 1}, {"I": 4, "J": 200, "K": 200, "L": 1}),
+        ("A[I, J_X] @ B[J_X, K] -> C[I, K]", {"X": 4}, {"I": 200, "J": 200, "K": 200}),
+        ("f(A[I, J] @ B[J, K_X]) @ D[K_X, L]", {"X": 4}, {"I": 300, "J": 4, "K": 300, "L": 4}),
+        ("A[I_X, J] -> A[I, J]", {"X": 8}, {"I": 200, "J": 200}),
+    ],
+)
+@pytest.mark.parametrize("tolerance", [1e-12, 1e-22])  # the smaller one asks what rounding does
+def test_the_estimate_covers_the_whole_run(
+    text: str, mesh: dict[str, int], dims: dict[str, int], tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed: list[int] = []
+    monkeypatch.setattr("commcalc.simulate.room.check_memory", lambda elements, *_: needed.append(8 * elements))
+    problem = bind(parse_expression(text, mesh), Mesh.of(mesh), dims, 16)
+    precision = EXACT._replace(tolerance=tolerance, gradient_tolerance=tolerance)
+    found = answered(problem) if problem.expression.products else None
+    routes = reshardings(problem, Pricing(Fabric(problem.mesh), None, Objective.BYTES)) if found is None else None
+    tracemalloc.start()
+    if found is not None:
+        run_strategies(found, precision, 0)
+    elif routes is not None:
+        run_routes(routes, precision, 0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= needed[0] <= 3 * peak
+
+
+@pytest.mark.parametrize("seed", [0, 11, 44])
+def test_a_sum_that_cancels_is_judged_by_its_terms(seed: int) -> None:
+    """Four products that nearly add up to nothing: in bfloat16 little of their sum is right, on one device too."""
+    problem = asked("A[I_X] @ B[I_X] -> C[]", {"X": 2}, 4)
+    runs = run_strategies(answered(problem), precision_of(Format.BFLOAT16), seed)
+    assert wrong(runs) == []
+    worst = max(check.found for run in runs for check in run.checks if check.what == "forward_error")
+    assert (worst > 0.15) == (seed > 0)
 
 
 def test_the_reference_is_plain_numpy() -> None:

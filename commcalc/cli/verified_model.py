@@ -1,0 +1,118 @@
+"""The model of ``commcalc verify`` as the options describe it, in small, on the layouts and degrees that are legal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from commcalc.cli import options as o
+from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, UsageError, raise_all
+from commcalc.transformer.layout import LayoutName
+
+if TYPE_CHECKING:
+    from commcalc.catalog.job import Job
+    from commcalc.simulate.cases import Case
+
+# Values that other options say here, and what verify has none of.
+_SAID_OTHERWISE = {
+    "parallelism.layout": ("--layout says which layouts are run", "--layout megatron"),
+    "parallelism.sp": ("--layout says whether the stream is split", "--layout megatron-sp"),
+    "parallelism.tp": ("--tp says which degrees are run", "--tp 4"),
+    "parallelism.order": ("a mesh of tensor parallelism alone has one order", "leave it out"),
+    "workload.global_batch_size": ("one microbatch is run, and a step is three of them", "--micro-batch 4"),
+}
+_SECTIONS_UNUSED = ("hardware", "links")
+
+
+def of_model(
+    params: Mapping[str, Any], layouts: list[LayoutName], degrees: list[int], *, chosen: bool
+) -> tuple[list[Case], list[str]]:
+    """A model as the options describe it, in small, on every layout and degree that is legal for it.
+
+    What is not legal is left out and told. It is an error where nothing is left, or, of degrees that were ``chosen``,
+    nothing that is split.
+    """
+    from commcalc.accounting.ledger import build
+    from commcalc.catalog.job import resolve_job
+
+    _check_settings(params)
+    shared = {key: value for key, value in params.items() if key not in ("layout", "tp", "dtype")}
+    if shared.get("model") is None:
+        shared["model"] = "{}"
+    found: list[Case] = []
+    illegal: dict[str, tuple[CommcalcError, list[LayoutName]]] = {}
+    for layout in layouts:
+        for tp in degrees:
+            case = _case(resolve_job(o.request_from({**shared, "layout": layout.value, "tp": str(tp)})), layout)
+            try:
+                build(case.model, case.parallel, case.work)
+            except CommcalcError as problem:
+                if problem.status != NO_LEGAL_ANSWER:
+                    raise
+                for one in problem.problems:
+                    one.hint = one.hint and one.hint.replace("--no-sp", "--layout none,megatron")
+                    illegal.setdefault(one.message, (one, []))[1].append(layout)
+                continue
+            found.append(case)
+    splits = [layout for layout in layouts if layout is not LayoutName.NONE]
+    if illegal and (not found or (chosen and splits and all(case.layout is LayoutName.NONE for case in found))):
+        raise_all([problem for problem, _ in illegal.values()])
+    said = [
+        "left out: " + ("" if set(splits) <= set(of) else f"{', '.join(of)}: ") + message
+        for message, (_, of) in illegal.items()
+    ]
+    shown = ", ".join(f"{key} {value}" for key, value in found[-1].model.dims.items())
+    return found, [f"sizes made small ({shown}); --set model.KEY=N keeps one", *said]
+
+
+def _check_settings(params: Mapping[str, Any]) -> None:
+    """`UsageError` for every value of ``--set`` that would change nothing, or what another option says."""
+    problems: list[CommcalcError] = []
+    for one in o.request_from({"set_": params.get("set_")}).assignments:
+        if one.path in _SAID_OTHERWISE:
+            why, hint = _SAID_OTHERWISE[one.path]
+            problems.append(UsageError(f"{one.path} cannot be set: {why}", where=one.origin, hint=hint))
+        elif one.path.partition(".")[0] in _SECTIONS_UNUSED:
+            why = "nothing is timed, so that no machine is asked for"
+            problems.append(UsageError(f"{one.path} cannot be set: {why}", where=one.origin, hint="leave it out"))
+    raise_all(problems)
+
+
+def _case(job: Job, layout: LayoutName) -> Case:
+    """The job in small; `UsageError` for what it asks besides tensor parallelism."""
+    from commcalc.simulate.cases import Case, sized, worked
+    from commcalc.transformer.spec import Positions
+    from commcalc.transformer.work import Recompute, VocabPadding
+
+    def given(path: str) -> bool:
+        return job.sources[path] != "default"
+
+    parallel, work, tp = job.parallel, job.work, job.parallel.tp
+    for axis, what in (("pp", "pipeline stage"), ("dp", "data-parallel replica")):
+        degree = getattr(parallel, axis)
+        if degree > 1:
+            told = f"verify runs tensor parallelism on one {what}: {axis} {degree}"
+            raise UsageError(told, where=f"parallelism.{axis}", hint=f"leave {axis} at 1")
+    if work.recompute is not Recompute.NONE and not work.phase.training:
+        told = f"{work.phase} has no backward pass: nothing is recomputed"
+        raise UsageError(told, where=job.sources["workload.recompute"], hint="leave it out, or --phase train")
+    small = sized(
+        job.model, tp,
+        keep=[path.removeprefix("model.") for path, origin in job.sources.items() if origin.startswith("--set ")],
+    )  # fmt: skip
+    length = work.sequence_length if given("workload.sequence_length") else None
+    many = work.micro_batch_size if given("workload.micro_batch_size") else None
+    work = worked(work, tp, length, many)
+    longest = job.model.max_position_embeddings
+    if job.model.position_embedding is Positions.LEARNED and longest and work.tokens_per_sequence > longest:
+        told = f"a sequence of {work.tokens_per_sequence} tokens is beyond the {longest} learned positions"
+        where = job.sources["workload.sequence_length" if length else "model.max_position_embeddings"]
+        raise UsageError(
+            told,
+            where=where,
+            hint=f"--seq {longest}, or --set model.max_position_embeddings={work.tokens_per_sequence}",
+        )
+    if small.max_position_embeddings is not None and length is not None:
+        small = small._replace(max_position_embeddings=max(length, small.max_position_embeddings))
+    padding = parallel.vocab_padding if given("parallelism.vocab_padding") else VocabPadding.NONE
+    return Case(job.model.name, small, parallel._replace(vocab_padding=padding), work, layout)
