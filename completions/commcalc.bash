@@ -29,7 +29,7 @@ _commcalc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     if (( COMP_CWORD == 1 )); then
-        _commcalc_words ledger matmul reshard shard collective busbw degrees verify completions presets --help --version
+        _commcalc_words ledger matmul reshard shard collective busbw calibrate degrees verify completions presets --help --version
         return
     fi
     case $command in
@@ -42,7 +42,7 @@ _commcalc() {
             _commcalc_files
             return ;;
         "ledger":--hardware)
-            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
             _commcalc_own hardware
             _commcalc_files
             return ;;
@@ -107,7 +107,7 @@ _commcalc() {
             :
             return ;;
         "ledger":--algorithm)
-            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical
+            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical measured
             return ;;
         "ledger":--convention)
             _commcalc_words exact textbook
@@ -134,7 +134,7 @@ _commcalc() {
             _commcalc_words none full collective-matmul
             return ;;
         "matmul":--hardware)
-            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
             _commcalc_own hardware
             _commcalc_files
             return ;;
@@ -148,7 +148,7 @@ _commcalc() {
             :
             return ;;
         "matmul":--algorithm)
-            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical
+            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical measured
             return ;;
         "matmul":--convention)
             _commcalc_words exact textbook
@@ -175,7 +175,7 @@ _commcalc() {
             _commcalc_words time bytes
             return ;;
         "reshard":--hardware)
-            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
             _commcalc_own hardware
             _commcalc_files
             return ;;
@@ -189,7 +189,7 @@ _commcalc() {
             :
             return ;;
         "reshard":--algorithm)
-            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical
+            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical measured
             return ;;
         "reshard":--convention)
             _commcalc_words exact textbook
@@ -240,7 +240,7 @@ _commcalc() {
             :
             return ;;
         "collective":--hardware)
-            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
             _commcalc_own hardware
             _commcalc_files
             return ;;
@@ -254,7 +254,7 @@ _commcalc() {
             :
             return ;;
         "collective":--algorithm)
-            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical
+            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical measured
             return ;;
         "collective":--convention)
             _commcalc_words exact textbook
@@ -284,11 +284,47 @@ _commcalc() {
             :
             return ;;
         "busbw":--hardware)
-            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
             _commcalc_own hardware
             _commcalc_files
             return ;;
         "busbw":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
+        "calibrate":--collective)
+            _commcalc_words all_reduce all_gather reduce_scatter all_to_all send_recv permute broadcast reduce gather scatter
+            return ;;
+        "calibrate":--ranks)
+            :
+            return ;;
+        "calibrate":--nodes)
+            :
+            return ;;
+        "calibrate":--hardware)
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_own hardware
+            _commcalc_files
+            return ;;
+        "calibrate":--output|"calibrate":-o)
+            _commcalc_files
+            return ;;
+        "calibrate":--compare)
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_own hardware
+            _commcalc_files
+            return ;;
+        "calibrate":--tolerance)
+            :
+            return ;;
+        "calibrate":--plan)
+            _commcalc_words example-h8192 gpt3-175b-a100 llama-3-70b-h100
+            _commcalc_own jobs
+            _commcalc_files
+            return ;;
+        "calibrate":--set)
+            :
+            return ;;
+        "calibrate":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
         "degrees":--model)
@@ -342,6 +378,9 @@ _commcalc() {
             return ;;
         "verify":--kv)
             _commcalc_words refuse replicate gather
+            return ;;
+        "verify":--vocab-padding)
+            _commcalc_words megatron vllm sglang none
             return ;;
         "verify":--seq)
             :
@@ -443,6 +482,12 @@ _commcalc() {
             else
                 _commcalc_words all_reduce all_gather reduce_scatter all_to_all send_recv permute broadcast reduce gather scatter
             fi ;;
+        "calibrate")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --collective --ranks --nodes --hardware --output -o --compare --tolerance --plan --set --explain --format --json --no-color --help -h
+            else
+                _commcalc_files
+            fi ;;
         "degrees")
             if [[ $cur == -* ]]; then
                 _commcalc_words --model --tp --sp --no-sp --layout --framework --kv --vocab-padding --seq --phase --set --format --json --no-color --help -h
@@ -451,7 +496,7 @@ _commcalc() {
             fi ;;
         "verify")
             if [[ $cur == -* ]]; then
-                _commcalc_words --mesh --dim --pad --sub-axes --layout --tp --model --kv --seq --micro-batch --phase --recompute --regather --no-regather --set --all --dtype --seed --explain --format --json --no-color --help -h
+                _commcalc_words --mesh --dim --pad --sub-axes --layout --tp --model --kv --vocab-padding --seq --micro-batch --phase --recompute --regather --no-regather --set --all --dtype --seed --explain --format --json --no-color --help -h
             else
                 :
             fi ;;
@@ -471,14 +516,14 @@ _commcalc() {
             if [[ $cur == -* ]]; then
                 _commcalc_words --kind --family --source --min-size --max-size --format --json --no-color --help -h
             else
-                _commcalc_words bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 example-h8192 gpt3-175b-a100 llama-3-70b-h100
+                _commcalc_words bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 example-h8192 gpt3-175b-a100 llama-3-70b-h100
                 _commcalc_own models hardware jobs
             fi ;;
         "presets show")
             if [[ $cur == -* ]]; then
                 _commcalc_words --kind --format --json --no-color --help -h
             else
-                _commcalc_words bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 example-h8192 gpt3-175b-a100 llama-3-70b-h100
+                _commcalc_words bloom-176b command-r-35b command-r-plus-104b falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-31b gpt-j-6b gpt-neox-20b gpt2 gpt2-xl gpt3-175b llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b megatron-145b megatron-1t mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mt-nlg-530b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-32b qwen3-8b qwen3.5-27b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 example-h8192 gpt3-175b-a100 llama-3-70b-h100
                 _commcalc_own models hardware jobs
                 _commcalc_files
             fi ;;

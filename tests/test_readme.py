@@ -31,13 +31,14 @@ for value in found:
     print(value if "-r" in options and isinstance(value, str) else json.dumps(value, separators=(",", ":")))
 sys.exit(0 if "-e" not in options or (found and found[-1] not in (None, False)) else 1)
 """
-JOB = "job.yaml"
+JOB, LOG = "job.yaml", "nccl.log"
 
 
 def made_place(folder: Path) -> Path:
     """The README's job file in ``folder``, and `commcalc` and `jq` for its path."""
     (jobs,) = [body for kind, body in BLOCKS if kind == "yaml" and body.startswith("model:")]
     (folder / JOB).write_text(jobs)
+    (folder / LOG).write_bytes((DATA / "logs" / "17_per_iteration_2.19_h100x8.txt").read_bytes())
     tools = folder / "bin"
     tools.mkdir()
     scripts = {
@@ -147,6 +148,7 @@ def test_help_opens_with_examples_and_they_run(path: tuple[str, ...], tmp_path: 
     if path[-1] == "validate":
         (tmp_path / "my-model.yaml").write_text("{hidden_size: 64, num_attention_heads: 4}")
     (tmp_path / "presets").symlink_to(ROOT / "presets")
+    (tmp_path / LOG).write_bytes((DATA / "logs" / "17_per_iteration_2.19_h100x8.txt").read_bytes())
     examples = text.split("Examples:\n")[1].split("\n\n")[0].splitlines()
     assert examples
     for line in map(str.strip, examples):

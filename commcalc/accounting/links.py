@@ -2,15 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.network.cost import Algorithm, Cost
 from commcalc.network.hierarchy import Priced
 from commcalc.network.link import Level
-from commcalc.units import format_bytes, format_rate, format_seconds
+from commcalc.units import format_binary, format_bytes, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from commcalc.network.measured import Evidence
+
+
+def evidence_record(cost: Cost | None) -> dict[str, object]:
+    """How sure a time is: confidence, the relative error to expect, whether it is only a lower bound, its source."""
+    evidence = cost.evidence if cost else None
+    band = evidence.band if evidence else None
+    return {
+        "confidence": cost.confidence if cost else None,
+        "lower_bound": cost is not None and evidence is None,
+        "error_band": {"median": band.median, "p90": band.p90} if band else None,
+        "measured_in": evidence.source or None if evidence else None,
+    }
+
+
+def told_of_times(costs: Sequence[Cost]) -> list[str]:
+    """How sure the times are, in words: lower bounds where nothing was measured, and with which error elsewhere."""
+    said = []
+    bands = sorted({(one.median, one.p90) for cost in costs if cost.evidence and (one := cost.evidence.band)})
+    if bands:
+        errors = ", ".join(f"{100 * median:.3g} %/{100 * p90:.3g} %" for median, p90 in bands)
+        said.append(f"measured times and those carried over from them: error to expect {errors} (median/p90)")
+    if any(cost.evidence is None and cost.time_s for cost in costs):
+        which = "times of confidence datasheet" if bands else "times by datasheet rates"
+        said.append(f"{which} are lower bounds")
+    return said
+
+
+def beyond_measured(costs: Iterable[tuple[str, Cost]]) -> list[str]:
+    """Which calls are so much larger than anything measured that their times are guesses; each named once."""
+    from commcalc.network.measured import REACH
+
+    told = {}
+    for what, cost in costs:
+        if cost.evidence is not None and cost.evidence.beyond > REACH:
+            largest = cost.evidence.points[-1][0]
+            told[what] = (
+                f"{what} is {cost.evidence.beyond:.3g} times the largest payload that was measured "
+                f"({format_bytes(largest)} B): its time goes on as between the last two"
+            )
+    return list(told.values())
+
+
+def _as_measured(cost: Cost, evidence: Evidence) -> str:
+    """``on the line through 64 MiB 324.5 us and 128 MiB 579 us``, or the three terms of a law."""
+    if evidence.law is not None:
+        law = evidence.law
+        terms = [format_seconds(one) for one in (cost.latency_s, cost.ramp_s, cost.bandwidth_s)]
+        root = f"{law.c * 1e9:.4g} ns sqrt(x)"
+        return f"t0 + c sqrt(x) + x / B, c sqrt(x) = {root}, B = {format_rate(law.bandwidth)}: {' + '.join(terms)}"
+    points = " and ".join(f"{format_binary(size)} {format_seconds(time)}" for size, time in evidence.points)
+    return f"on the line through {points}" if len(evidence.points) > 1 else points
 
 
 def parts_of(cost: Cost) -> str:
     """``14 steps * 1.9 us + 88,080,384 B / 300 GB/s = 26.6 us + 293.6 us``; bytes here are not rounded up."""
+    if cost.evidence is not None:
+        return _as_measured(cost, cost.evidence)
     latency = format_seconds(cost.latency_s)
     steps = f"{cost.steps} steps * {format_seconds(cost.latency_s / cost.steps)}" if cost.steps else latency
     rate = cost.bandwidth or 1.0
@@ -41,7 +100,8 @@ def explain_time(found: Priced | None, n: int, payload_bytes: int, tail: str) ->
         return []
     total = format_seconds(found.cost.time_s)
     if not found.phases:
-        lines = [f"time = {parts_of(found.cost)} = {total} ({found.cost.algorithm} on {found.level}{tail})"]
+        sure = f", {found.cost.confidence}" if found.cost.confidence == "calibrated" else ""
+        lines = [f"time = {parts_of(found.cost)} = {total} ({found.cost.algorithm} on {found.level}{sure}{tail})"]
         if found.cost.algorithm is Algorithm.IN_NETWORK:
             egress = _whole(payload_bytes * (n + 1), n)
             line = f"egress = (1 + 1/n) * payload = {n + 1}/{n} * {format_bytes(payload_bytes)} = {egress}"
@@ -86,6 +146,9 @@ def explain_links(levels: tuple[Level, ...]) -> list[str]:
         if level.in_network is not None:
             sums = level.in_network
             line += f"; sums in the switch from {sums.min_ranks} ranks, {format_seconds(sums.latency_s)} a call"
+        if level.measured:
+            groups = dict.fromkeys(f"{sweep.kind} over {sweep.ranks}" for sweep in level.measured)
+            line += f"; measured: {', '.join(groups)}"
         if inside and not any(one.axes for one in levels[: inside + 1]):
             line += "; one flat ring across it runs on the links of all members of a domain at once"
         lines.append(line)

@@ -3,15 +3,16 @@
 from typing import NamedTuple
 
 from commcalc.accounting.ledger import GROUPS, Ledger, build
+from commcalc.accounting.links import beyond_measured, told_of_times
 from commcalc.accounting.rows import Row, Stage, Warn
-from commcalc.algebra.collective import Convention
+from commcalc.algebra.collective import Convention, Kind
 from commcalc.errors import IllegalDegree
 from commcalc.network.cost import Algorithm
 from commcalc.network.hierarchy import Priced, price
 from commcalc.network.link import Network
 from commcalc.network.placement import Placement, place, place_axes
 from commcalc.transformer.limits import legal_degrees, limits
-from commcalc.units import format_seconds
+from commcalc.units import format_bytes, format_seconds
 
 
 class Entry(NamedTuple):
@@ -94,7 +95,7 @@ def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm =
         said = "no hardware is given: bytes are counted, nothing is timed"
         return found._replace(assumptions=(*ledger.assumptions, said))
     return found._replace(
-        warnings=(*ledger.warnings, *_crossing(found, network, algorithm)),
+        warnings=(*ledger.warnings, *_crossing(found, network, algorithm), *_beyond(found)),
         assumptions=(*ledger.assumptions, *_said(found, network, algorithm)),
     )
 
@@ -184,6 +185,7 @@ def _stays(tp: int, stride: int, network: Network, devices: int) -> bool:
 
 def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[str]:
     said = ["bandwidths are one direction, per device; times are latency plus bandwidth, nothing overlapped"]
+    said += told_of_times([entry.priced.cost for entry in priced.entries if entry.priced])
     if algorithm is Algorithm.AUTO:
         said.append("algorithm: the fastest that a level offers to each collective; hierarchical across levels")
     else:
@@ -192,7 +194,8 @@ def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[
             if algorithm is Algorithm.RING
             else f"algorithm: {algorithm} where a collective can use it, else the usual one of its level"
         )
-    ridden = {name for entry in priced.entries for name in _levels_of(entry)}
+    said += _split_or_whole(priced, network) if algorithm in (Algorithm.AUTO, Algorithm.MEASURED) else []
+    ridden = {name for entry in priced.entries for name in _by_datasheet(entry)}
     idle = [level.name for level in network.levels if level.latency_s == 0 and level.name in ridden]
     if idle:
         said.append(f"latency is taken as zero on {', '.join(idle)}")
@@ -205,7 +208,41 @@ def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[
     return said
 
 
-def _levels_of(entry: Entry) -> list[str]:
-    if entry.priced is None:
+def _split_or_whole(priced: PricedLedger, network: Network) -> list[str]:
+    """Why layouts of equal bytes differ in time: an AllReduce beside a ReduceScatter and an AllGather, as measured."""
+    ledger = priced.ledger
+    halves = (Kind.REDUCE_SCATTER, Kind.ALL_GATHER)
+    row = max(
+        (entry.row for entry in priced.entries if entry.row.per == "block" and entry.row.group == "tp"
+         and entry.row.kind in (Kind.ALL_REDUCE, *halves)),
+        key=lambda row: row.payload_bytes, default=None,
+    )  # fmt: skip
+    if row is None or row.group_size == 1:
         return []
-    return [entry.priced.level, *(phase.level for phase in entry.priced.phases)]
+    where = placement_of(row, ledger, network)
+    costs = {kind: price(kind, row.payload_bytes, where, network).cost for kind in (Kind.ALL_REDUCE, *halves)}
+    if any(cost.evidence is None for cost in costs.values()):
+        return []
+    whole, split = costs[Kind.ALL_REDUCE].time_s, sum(costs[kind].time_s for kind in halves)
+    level = network.levels[where.outermost]
+    sums = level.in_network is not None and row.group_size >= level.in_network.min_ranks
+    why = f"{level.name} sums in its switch, for all_reduce only" if sums else "two calls, each with its own start"
+    return [
+        f"equal bytes, other times: of {format_bytes(row.payload_bytes)} B a reduce_scatter and an all_gather take "
+        f"{format_seconds(split)}, an all_reduce {format_seconds(whole)} ({split / whole:.3g} times): {why}"
+    ]
+
+
+def _beyond(priced: PricedLedger) -> list[Warn]:
+    """Payloads far beyond what was measured."""
+    named = [(f"{entry.row.kind} of {entry.row.payload_bytes:,} B", entry.priced.cost)
+             for entry in priced.entries if entry.priced]  # fmt: skip
+    return [Warn("beyond-measured", told) for told in beyond_measured(named)]
+
+
+def _by_datasheet(entry: Entry) -> list[str]:
+    """The levels whose closed forms priced a row."""
+    if entry.priced is None or entry.priced.cost.evidence is not None:
+        return []
+    parts = [(phase.level, phase.cost) for phase in entry.priced.phases] or [(entry.priced.level, entry.priced.cost)]
+    return [level for level, cost in parts if cost.evidence is None]

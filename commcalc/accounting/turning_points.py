@@ -48,12 +48,14 @@ def flips(answer: Answer) -> list[Flip]:
 
     A plan's cost is a line in the size of a dimension, so the best of the listed plans changes where two lines cross.
     There it is planned again: what beats both joins them, until nothing does (Eisner and Severance 1976). Under an
-    overlap, or with too many arrangements to plan again, the flips are those among the listed strategies.
+    overlap, with too many arrangements to plan again, or with measured times, which are no lines, the flips are those
+    among the listed strategies.
     """
     if len(answer.strategies) < 2:
         return []
     if answer.pricing.overlap is Overlap.NONE or answer.pricing.objective is Objective.BYTES:
         again = answer.free and sum(len(links) for links in answer.found.planner.joints) <= _QUICK
+        again = again and not _bent(answer.pricing)
         return [flip for dim in answer.problem.sizes for flip in _by_lines(answer, dim, again=again)]
     found = []
     ranked = sorted(answer.strategies, key=tie)
@@ -61,6 +63,12 @@ def flips(answer: Answer) -> list[Flip]:
         costs = [(one.name, one.plan, _objective(one, answer, dim)) for one in ranked]
         found += [flip._replace(among="listed") for flip in _changes(dim, costs, answer.problem.mesh.devices)]
     return found
+
+
+def _bent(pricing: Pricing) -> bool:
+    """Whether times are no lines in the size, as those between measured points are not."""
+    network = pricing.fabric.network
+    return pricing.objective is Objective.TIME and network is not None and any(one.measured for one in network.levels)
 
 
 def _by_lines(answer: Answer, dim: str, *, again: bool) -> list[Flip]:

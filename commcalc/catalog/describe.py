@@ -44,14 +44,17 @@ class Described(NamedTuple):
     parameters: int | None = None
 
 
-def describe(given: str, kind: str | None = None) -> Described:
-    """The preset, YAML file or ``config.json`` that ``given`` names; all that is wrong with it is raised together."""
+def describe(given: str, kind: str | None = None, *, full: bool = False) -> Described:
+    """The preset, YAML file or ``config.json`` that ``given`` names; all that is wrong with it is raised together.
+
+    ``full``: of a machine also what its links come to, which takes fits and prices.
+    """
     if kind is None:
         kind = kind_of(given) if presets.is_path(given) else kind_with(given)
     section = presets.load(kind, given)
     if kind == "model":
         return _model(section)
-    return _hardware(section) if kind == "hardware" else _job(section, given)
+    return _hardware(section, full=full) if kind == "hardware" else _job(section, given)
 
 
 def kind_with(name: str) -> str:
@@ -160,18 +163,18 @@ def _derived(model: Model, total: int | None, active: int | None) -> dict[str, o
     }
 
 
-def _hardware(section: Section) -> Described:
+def _hardware(section: Section, *, full: bool) -> Described:
     hardware, places, problems = read_hardware(section)
     raise_all(problems)
     told = section.entries.get("sources")
     sources = {_value_path(key): cited(where, key, told) or where for key, where in places.items()}
-    values = hardware_values(hardware)
+    values = hardware_values(hardware, points=full)
     about, _ = read_about(section, "hardware")
     size = "; ".join(
         f"{level.name} {format_rate(level.bandwidth)}" + (f" x {level.devices}" if level.devices else "")
         for level in hardware.network.levels
     )
-    return Described("hardware", hardware.name, values, _intensities(hardware), sources, about, size)
+    return Described("hardware", hardware.name, values, _of_machine(hardware, full=full), sources, about, size)
 
 
 def _value_path(key: str) -> str:
@@ -181,8 +184,18 @@ def _value_path(key: str) -> str:
     return whole.get(key, start + dot + {"bandwidth": "bandwidth_bytes_per_s", "latency": "latency_s"}.get(last, last))
 
 
+def _of_machine(hardware: Hardware, *, full: bool) -> dict[str, object]:
+    """How many FLOP a chip makes in the time one byte takes; with ``full`` also the links' constants and times."""
+    found = _intensities(hardware)
+    if full:
+        from commcalc.catalog.timetable import constants, times
+
+        found |= {"constants": constants(hardware.network), "times": times(hardware.network)}
+    return found
+
+
 def _intensities(hardware: Hardware) -> dict[str, object]:
-    """How many FLOP a chip makes in the time one byte takes: from its memory, and through each level."""
+    """FLOP of a chip in the time of one byte: from its memory, and through each level."""
     memory = hardware.hbm_bytes_per_s
 
     def at(rate: float) -> dict[str, object]:

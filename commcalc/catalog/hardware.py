@@ -28,15 +28,18 @@ class Hardware(NamedTuple):
     notes: str = ""
 
 
-def hardware_values(hardware: Hardware) -> dict[str, object]:
-    """The machine as plain data: FLOP/s, bytes, bytes per second, seconds; None where not given."""
+def hardware_values(hardware: Hardware, *, points: bool = False) -> dict[str, object]:
+    """The machine as plain data: FLOP/s, bytes, bytes per second, seconds; None where not given.
+
+    With ``points`` those of measured sweeps too, else how many there are.
+    """
     return {
         "chip": {
             "flops": {str(dtype): peak for dtype, peak in hardware.flops.items()},
             "hbm_bytes": hardware.hbm_bytes,
             "hbm_bytes_per_s": hardware.hbm_bytes_per_s,
         },
-        "network": [level_values(level) for level in hardware.network.levels],
+        "network": [level_values(level, points=points) for level in hardware.network.levels],
     }
 
 
@@ -70,8 +73,17 @@ def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[Comm
         told.get("name", "hardware"), Network(tuple(levels)), peaks, hbm.get("capacity"), hbm.get("bandwidth"),
         str(about.get("notes", "")),
     )  # fmt: skip
-    sources = {key: where for key, where in reading.sources.items() if key != "hardware.name"}
+    sources: dict[str, str] = {}
+    for key, where in reading.sources.items():
+        if key != "hardware.name":
+            sources.setdefault(_of_list(key), where)
     return hardware, sources, reading.problems
+
+
+def _of_list(key: str) -> str:
+    """The path of a value; sweeps share that of their list."""
+    inside, found, _ = key.partition(".measured.")
+    return f"{inside}.measured" if found else key
 
 
 def _peaks(node: Node, reading: Reading) -> dict[Dtype, float]:
@@ -95,7 +107,8 @@ def with_link(hardware: Hardware | None, key: str, given: str, read: Any, option
     """The machine with one level's bandwidth or latency replaced, and that level's name.
 
     ``LEVEL=VALUE``, or a bare VALUE for the innermost level. Without a machine, a network of one level that joins any
-    number of devices. The fixed cost of the switch's own reduction changes in proportion to a latency.
+    number of devices. The fixed cost of the switch's own reduction changes in proportion to a latency. What was
+    measured on the level is of the old link and goes.
     """
     name, found, value = given.rpartition("=")
     amount = read(value)
@@ -110,11 +123,13 @@ def with_link(hardware: Hardware | None, key: str, given: str, read: Any, option
         raise UnknownName("network level", name, known, where=f"{option} {given[:60]}")
     at = known.index(name) if name else 0
     level = levels[at]
+    if amount == getattr(level, "bandwidth" if key == "bandwidth" else "latency_s"):
+        return hardware, level.name
     if key == "bandwidth":
-        levels[at] = level._replace(bandwidth=amount)
+        levels[at] = level._replace(bandwidth=amount, measured=())
     else:
         sums = level.in_network
         if sums is not None and level.latency_s:
             sums = sums._replace(latency_s=sums.latency_s * amount / level.latency_s)
-        levels[at] = level._replace(latency_s=amount, in_network=sums)
+        levels[at] = level._replace(latency_s=amount, in_network=sums, measured=())
     return hardware._replace(network=Network(tuple(levels))), levels[at].name

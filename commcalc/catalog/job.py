@@ -258,6 +258,8 @@ class _Resolver:
                 self.problems.append(type(problem)(problem.message, where=where, hint=problem.hint)
                                      if not isinstance(problem, UnknownName) else problem)  # fmt: skip
         for level in hardware.network.levels if hardware else ():
+            if not level.measured:  # an option took them away
+                self.sources.pop(f"hardware.network.{level.name}.measured", None)
             if math.isnan(level.bandwidth):
                 self.problems.append(
                     UsageError(

@@ -4,12 +4,15 @@ import itertools
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commcalc.catalog.fields import Field, flag, label, one_of, rate, read_section, scalar_of, seconds, whole
 from commcalc.document import Items, Leaf, Node, Section
 from commcalc.errors import CommcalcError, SpecError, UnitError, UnknownName
 from commcalc.network.link import Algorithm, InNetworkReduction, Level, Topology, Wraparound
+
+if TYPE_CHECKING:
+    from commcalc.network.measured import Sweep
 
 MOST_AXES = 8
 _HINT = "list levels innermost first: - {name: nvlink, devices: 8, bandwidth: 450 GB/s, latency: 3 us}"
@@ -42,7 +45,7 @@ _IN_NETWORK = {
 _LISTS = ("shape", "pod", "algorithms", "wraparound")
 
 
-def level_values(level: Level) -> dict[str, object]:
+def level_values(level: Level, *, points: bool = False) -> dict[str, object]:
     """A level as plain data in SI units; what only some levels have stands there where it is set."""
     sums = level.in_network
     found: dict[str, object] = {
@@ -74,6 +77,10 @@ def level_values(level: Level) -> dict[str, object]:
         found["oversubscription"] = level.oversubscription
     if level.algorithms:
         found["algorithms"] = list(level.algorithms)
+    if level.measured:
+        from commcalc.catalog.measured import sweep_values
+
+        found["measured"] = sweep_values(level, points=points)
     return found
 
 
@@ -154,7 +161,7 @@ def _level(item: Node, index: int, reading: Reading, inner: Level | None) -> Lev
         return None
     named = item.entries.get("name")
     path = f"hardware.network.{named.text if isinstance(named, Leaf) else index}"
-    values = reading.section(item, _LEVEL, path, ("in_network_reduction", *_LISTS))
+    values = reading.section(item, _LEVEL, path, ("in_network_reduction", "measured", *_LISTS))
     for key in ("name", "bandwidth"):
         if key not in item.entries:
             reading.problems.append(SpecError(f"{path}.{key} is missing", where=item.where, hint=f"add {key}"))
@@ -180,8 +187,22 @@ def _level(item: Node, index: int, reading: Reading, inner: Level | None) -> Lev
         shared_by=values.get("shared_by", 1),
         oversubscription=values.get("oversubscription", 1.0),
         algorithms=algorithms,
+        measured=_measured(item, path, inner, values.get("devices"), reading),
     )
     return _together(level, item, path, reading, inner)
+
+
+def _measured(
+    item: Section, path: str, inner: Level | None, outside: int | None, reading: Reading
+) -> "tuple[Sweep, ...]":
+    """What was measured on the level, unless the link was replaced since."""
+    node = item.entries.get("measured")
+    if node is None:
+        return ()
+    from commcalc.catalog.measured import read_measured, replaced
+
+    found = read_measured(node, f"{path}.measured", (inner.devices or 1) if inner else 1, outside, reading)
+    return () if replaced(item, node) else found
 
 
 def _together(level: Level, item: Section, path: str, reading: Reading, inner: Level | None) -> Level:
@@ -204,6 +225,9 @@ def _together(level: Level, item: Section, path: str, reading: Reading, inner: L
             wrong(f"{key} belongs to a {owner}, not to a {kind}", key, f"topology: {owner}, or leave {key} out")
     if kind is Topology.FULL_MESH and level.devices is None:
         wrong("a full mesh needs the number of its devices", "devices", "devices: 8; each then has 7 links")
+    if level.measured and kind not in (Topology.SWITCH, Topology.FULL_MESH):
+        wrong(f"sweeps on a {kind} are not read: it matters which devices took part", "measured", "leave measured out")
+        level = level._replace(measured=())
     for one in level.algorithms:
         if one not in _RUNS[kind]:
             wrong(f"a {kind} cannot run {one}", "algorithms", f"a {kind} runs {', '.join(_RUNS[kind])}")
@@ -233,7 +257,7 @@ def _together(level: Level, item: Section, path: str, reading: Reading, inner: L
 _A = Algorithm
 _PORTS = (
     _A.RING, _A.PAIRWISE, _A.DIRECT, _A.ONE_SHOT, _A.TWO_SHOT, _A.RECURSIVE_DOUBLING, _A.RECURSIVE_HALVING,
-    _A.RABENSEIFNER, _A.BINOMIAL_TREE, _A.DOUBLE_BINARY_TREE, _A.BRUCK, _A.HIERARCHICAL,
+    _A.RABENSEIFNER, _A.BINOMIAL_TREE, _A.DOUBLE_BINARY_TREE, _A.BRUCK, _A.HIERARCHICAL, _A.MEASURED,
 )  # fmt: skip
 # What a level of each topology may list: what runs on it, and what runs across its domains.
 _RUNS: dict[Topology, tuple[Algorithm, ...]] = {

@@ -23,6 +23,8 @@ FOLDERS = {"model": "models", "hardware": "hardware", "job": "jobs"}
 _ALIASES = re.compile(r"^aliases: *\[(.*)\]", re.MULTILINE)
 _PLAIN = re.compile(r"[\w., -]*")
 MAX_CHAIN = 16
+# What a level's measured times are of: where one of these is replaced, they are of another link.
+OF_THE_LINK = ("bandwidth", "latency", "topology", "shared_by", "oversubscription", "in_network_reduction")
 
 
 def folders() -> list[Path]:
@@ -121,8 +123,10 @@ def _extended(kind: str, section: Section, folder: Path, seen: Sequence[Path]) -
 
 
 def _laid_over(base: Section, top: Section) -> Section:
-    """``top`` over ``base``: mappings key by key, lists of named things (network levels) by name, null takes away."""
+    """``top`` over ``base``: mappings key by key, lists of named things (levels, sweeps) by name, null takes away."""
     merged = Section(top.where, dict(base.entries), base.keys | top.keys)
+    if "measured" in base.entries and any(key in top.entries for key in OF_THE_LINK):
+        merged.entries.pop("measured")  # times of another link
     for key, node in top.entries.items():
         under = merged.entries.get(key)
         if isinstance(node, Section) and isinstance(under, Section):
@@ -147,7 +151,9 @@ def _by_name(base: Items, top: Items) -> Items:
     over = {_name_of(item): item for item in top.items}
     for item in base.items:
         new = over.pop(_name_of(item), None)
-        if isinstance(item, Section) and isinstance(new, Section):
+        if isinstance(new, Section) and "collective" in new.entries:
+            merged.items.append(new)  # a sweep is taken whole
+        elif isinstance(item, Section) and isinstance(new, Section):
             merged.items.append(_laid_over(item, new))
         else:
             merged.items.append(item)
@@ -156,7 +162,13 @@ def _by_name(base: Items, top: Items) -> Items:
 
 
 def _name_of(item: Node) -> str:
-    name = item.entries.get("name") if isinstance(item, Section) else None
+    """The name of a list's item; a measured sweep goes by its collective and group."""
+    if not isinstance(item, Section):
+        return ""
+    name = item.entries.get("name")
+    if name is None and "collective" in item.entries:
+        parts = [item.entries.get(key) for key in ("collective", "ranks", "nodes", "algorithm")]
+        return " ".join(part.text if isinstance(part, Leaf) else "" for part in parts)
     return name.text if isinstance(name, Leaf) else ""
 
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "shard": "shard",
     "collective": "collective",
     "busbw": "busbw",
+    "calibrate": "calibrate",
     "degrees": "degrees",
     "verify": "verify",
     "presets": "presets",
@@ -36,6 +37,7 @@ Examples:
   commcalc matmul "A[I, J_X] @ B[J, K]" --mesh X=4 --dim I=1K,J=4K,K=8K
   commcalc collective all_reduce --bytes 1GiB --group-size 8 --hardware h100
   commcalc busbw all_reduce --group-size 8 --busbw 370GB/s --link 450GB/s
+  commcalc calibrate nccl.log --hardware h100 --output mine.yaml
   commcalc degrees --model llama-2-13b
   commcalc verify --layout megatron-sp
   commcalc presets list

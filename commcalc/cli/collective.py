@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
+from commcalc.accounting.links import beyond_measured, told_of_times
 from commcalc.algebra.collective import Kind
 from commcalc.catalog.hardware import Hardware
 from commcalc.catalog.machine import Machine, machine
@@ -17,12 +18,12 @@ from commcalc.cli import sizes
 from commcalc.cli.output import Format, colour_of_terminal, warn, width_of_terminal, write
 from commcalc.errors import CommcalcError, UsageError, raise_all
 from commcalc.network.busbw import kind_named
-from commcalc.network.link import Algorithm, InNetworkReduction, Network
+from commcalc.network.link import KERNELS, Algorithm, InNetworkReduction, Network
 from commcalc.network.placement import Placement, place, place_axes
 from commcalc.network.primitive import Answer, Compared, compare, primitive, what_payload_is
 from commcalc.report import collective as report
 from commcalc.report.table import Table
-from commcalc.units import Dtype, format_seconds, parse_count, parse_dtype, parse_payload
+from commcalc.units import Dtype, format_bytes, format_seconds, parse_count, parse_dtype, parse_payload
 
 EXAMPLES = """\b
 Examples:
@@ -250,7 +251,10 @@ def _said(found: Machine, placement: Placement, payload_bytes: int, kind: Kind |
 
 def _print_answer(answer: Answer, found: Machine, style: Format, *, explain: bool, no_color: bool) -> None:
     said = _said(found, answer.placement, answer.payload_bytes, answer.kind)
-    said = said._replace(assumptions=(*said.assumptions, *_overlapped(answer), *_passed_over(answer, found)))
+    cost = answer.best.priced.cost
+    more = (*told_of_times([cost]), *_overlapped(answer), *_passed_over(answer, found))
+    beyond = [("beyond-measured", told) for told in beyond_measured([(f"{answer.payload_bytes:,} B", cost)])]
+    said = said._replace(assumptions=(*said.assumptions, *more), warnings=(*said.warnings, *beyond))
     head = report.heading(answer, found.hardware, what_payload_is(answer.kind))
     lines = report.explained(answer, found.hardware) if explain and style in (Format.TABLE, Format.MARKDOWN) else []
     _print(
@@ -273,11 +277,16 @@ def _overlapped(answer: Answer) -> list[str]:
 
 
 def _passed_over(answer: Answer, found: Machine) -> list[str]:
-    """The fastest of the ways that the level does not offer, where it would beat the chosen one."""
+    """The fastest of the ways that the level does not offer, where it would beat the chosen one; what handed over."""
+    if found.links.algorithm in KERNELS and answer.best.name is not found.links.algorithm:
+        return [
+            f"{found.links.algorithm} hands over to {answer.best.name} before {format_bytes(answer.payload_bytes)} B"
+        ]
     if (
         found.links.algorithm is not Algorithm.AUTO
         or not answer.others
         or answer.others[0].time_s >= answer.best.time_s
+        or answer.best.priced.cost.confidence != answer.others[0].priced.cost.confidence  # a lower bound always is
     ):
         return []
     other = answer.others[0]

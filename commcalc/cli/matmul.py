@@ -87,7 +87,7 @@ def matmul(
     found = answer(
         problem, pricing, extra_flops=not no_extra_flops, communication=not no_communication, everything=all_
     )
-    said = s.assumed(problem, links, kind, multiplied=True)
+    said = (*s.assumed(problem, links, kind, multiplied=True), *s.told_of_bills(found.best.steps))
     told = _told(found, kind, (*said, *([f"gradients move in {kind}, as their tensors"] if grad else [])), grad=grad)
     s.show(
         ctx.params,

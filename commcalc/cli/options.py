@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Optional, TypeVar
+from typing import Annotated, Any, BinaryIO, Optional, TypeVar
 
 import typer
 
@@ -139,18 +139,23 @@ def request_from(params: Mapping[str, Any]) -> Request:
     )
 
 
-def read_stdin(what: str) -> str:
-    """Standard input as text; ``what`` is read from it."""
-    from commcalc.document import MAX_BYTES, decode
-
+def stdin_of(what: str) -> BinaryIO:
+    """Standard input as bytes; ``what`` is read from it."""
     if sys.stdin is None or sys.stdin.closed:
         raise SpecError("there is no standard input", where="-")
     if sys.stdin.isatty():
         from commcalc.cli.output import say
 
         say(f"reading the {what} from the terminal; end it with Ctrl-D")
+    return sys.stdin.buffer
+
+
+def read_stdin(what: str) -> str:
+    """Standard input as text; ``what`` is read from it."""
+    from commcalc.document import MAX_BYTES, decode
+
     try:
-        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        data = stdin_of(what).read(MAX_BYTES + 1)
     except OSError as problem:
         raise SpecError(f"cannot be read: {(problem.strerror or str(problem)).lower()}", where="stdin") from None
     return decode(data or b"", "stdin")  # a pipe that does not block may have nothing

@@ -129,7 +129,7 @@ def show(
 
     style = o.format_from(ctx.params)
     _check_kind(kind)
-    found = describe(name, kind)
+    found = describe(name, kind, full=True)
     if style is Format.JSON:
         _write_json(style, report.show_document(found), [])
     elif style is Format.JSONL:

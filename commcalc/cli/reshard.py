@@ -53,7 +53,7 @@ def reshard(
     problem, kind = s.asked(ctx.params, pad=pad, sub_axes=sub_axes, shape=_two_shardings)
     pricing = Pricing(*s.priced_by(problem, links, minimize, kind))
     found = reshardings(problem, pricing)
-    said = s.assumed(problem, links, kind)
+    said = (*s.assumed(problem, links, kind), *s.told_of_bills(found.best.steps))
     for note in told_of(problem):
         say(f"note: {note}")
     s.show(

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from commcalc.accounting.products import Objective
+from commcalc.accounting.links import beyond_measured, told_of_times
+from commcalc.accounting.products import Bill, Objective
 from commcalc.algebra.expression import Expression, parse_expression
 from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.problem import Problem, bind
@@ -176,6 +177,12 @@ def assumed(problem: Problem, links: Links, dtype: Dtype, *, multiplied: bool = 
     return tuple(said)
 
 
+def told_of_bills(bills: Sequence[Bill]) -> list[str]:
+    """How sure the times of the best plan are."""
+    named = [(f"{bill.step.kind} of {bill.payload_bytes:,} B", bill.priced.cost) for bill in bills if bill.priced]
+    return [*told_of_times([cost for _, cost in named]), *beyond_measured(named)]
+
+
 def priced_by(
     problem: Problem, links: Links, minimize: str | None, dtype: Dtype
 ) -> tuple[Fabric, float | None, Objective]:
@@ -222,8 +229,9 @@ def show(
     tables: Callable[[], Sequence[Table]],
     above: str = "",
     below: str = "",
+    as_is: str = "",
 ) -> None:
-    """The answer in the format asked for."""
+    """The answer in the format asked for; ``as_is`` are lines under the tables that are never folded."""
     if style is Format.JSON:
         from commcalc.report.json import render_json
 
@@ -238,10 +246,10 @@ def show(
         if style is Format.CSV:
             write(table.render_csv(records()))
         elif style is Format.MARKDOWN:
-            write("\n".join(part for part in (above, table.render_markdown(list(tables())), below) if part))
+            write("\n".join(part for part in (above, table.render_markdown(list(tables())), as_is, below) if part))
         else:
             width = width_of_terminal(os.environ)
             terminal = table.Terminal(width, colour_of_terminal(os.environ, bool(params.get("no_color"))))
             head, tail = (table.folded(text, width) for text in (above, below))
             drawn = table.render(list(tables()), terminal)
-            write("\n".join(part for part in (head, drawn, tail) if part))
+            write("\n".join(part for part in (head, drawn, as_is, tail) if part))

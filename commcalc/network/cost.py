@@ -7,12 +7,15 @@ textbook convention is the scaling book's, part 3: the larger of the two terms, 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.network.forms import Form, form, ring_form, textbook
 from commcalc.network.link import Algorithm as Algorithm
 from commcalc.network.link import Level, Topology, in_network_ratio
+
+if TYPE_CHECKING:
+    from commcalc.network.measured import Evidence
 
 Number = Any
 
@@ -23,7 +26,8 @@ class Cost(NamedTuple):
     ``steps`` are the steps that cost the level's latency each; 0 where one fixed latency covers the call. ``bandwidth``
     is the rate in bytes per second that the bytes were divided by; None for the sum of phases at several rates.
     ``link_bytes`` is the most that one directed link carries; None where that is not known. ``overlapped``: the time
-    is the larger of the two parts (textbook), not their sum.
+    is the larger of the two parts (textbook), not their sum. ``ramp_s`` is the square-root term of a measured link, and
+    ``evidence`` what a measured time rests on; without it the time is a datasheet's lower bound.
     """
 
     algorithm: Algorithm
@@ -34,13 +38,20 @@ class Cost(NamedTuple):
     bandwidth: float | None
     link_bytes: Number | None = None
     overlapped: bool = False
+    ramp_s: Number = 0.0
+    evidence: "Evidence | None" = None
 
     @property
     def time_s(self) -> Number:
         """Seconds of one call."""
         if self.overlapped:
             return larger(self.latency_s, self.bandwidth_s)
-        return self.latency_s + self.bandwidth_s
+        return self.latency_s + self.ramp_s + self.bandwidth_s
+
+    @property
+    def confidence(self) -> str:
+        """``measured``, ``calibrated`` or ``datasheet``."""
+        return "datasheet" if self.evidence is None else self.evidence.confidence
 
     @property
     def counted(self) -> tuple[Number, Number]:
@@ -76,12 +87,12 @@ def cheapest(costs: Sequence[Cost]) -> Cost:
             continue
         numbers = {
             name: getattr(cost, name) * better + getattr(best, name) * (better == 0)
-            for name in ("steps", "latency_s", "bandwidth_s", "egress_bytes")
+            for name in ("steps", "latency_s", "ramp_s", "bandwidth_s", "egress_bytes")
         }
         if better.all() or not better.any():
             best = (cost if better.all() else best)._replace(**numbers)
         else:
-            best = best._replace(**numbers, algorithm=Algorithm.AUTO, bandwidth=None, link_bytes=None)
+            best = best._replace(**numbers, algorithm=Algorithm.AUTO, bandwidth=None, link_bytes=None, evidence=None)
     return best
 
 

@@ -97,6 +97,7 @@ def _by(
         return Priced(cost._replace(algorithm=_A.DIRECT), outer.name, ())
     phases = _phases(kind, payload, placement, network, inside, convention)
     late, sent = (sum(parts) for parts in zip(*(phase.cost.counted for phase in phases), strict=True))
+    ramp = sum(phase.cost.ramp_s for phase in phases)
     if convention is Convention.TEXTBOOK:
         late, sent = _slowest_level(phases)
     cost = Cost(
@@ -106,6 +107,7 @@ def _by(
         sent,
         _sent(kind, payload, placement.size, phases, convention),
         None,
+        ramp_s=ramp,
     )
     return Priced(cost, outer.name, phases)
 
@@ -122,7 +124,7 @@ def _slowest_level(phases: tuple[Phase, ...]) -> tuple[Number, Number]:
 
 
 # Phases by these send together what one ring sends, so the count is rounded once.
-_AS_A_RING = (_A.RING, _A.PAIRWISE, _A.DIRECT, _A.TWO_SHOT)
+_AS_A_RING = (_A.RING, _A.PAIRWISE, _A.DIRECT, _A.TWO_SHOT, _A.MEASURED)
 
 
 def _sent(kind: Kind, payload: int, n: int, phases: tuple[Phase, ...], convention: Convention) -> Number:

@@ -76,6 +76,13 @@ def price(
             return Priced(cheapest([one.cost for one in found]), found[0].level, ())
         by_time = sorted(found, key=lambda one: one.cost.time_s)
         return by_time[0]._replace(runner_up=RunnerUp(by_time[1].cost.algorithm, float(by_time[1].cost.time_s)))
+    taken = as_measured(kind, payload_bytes, placement, network, convention, algorithm)
+    if taken is not None:
+        return Priced(taken, network.levels[placement.outermost].name, ())
+    if algorithm is Algorithm.MEASURED and placement.size > 1:
+        from commcalc.network.measured import not_measured
+
+        raise not_measured(network.levels[placement.outermost], kind, placement.size)
     if len(placement.parts) > 1 or placement.uneven:
         from commcalc.network.crossing import named_across
 
@@ -86,6 +93,29 @@ def price(
     return Priced(cost, level.name, ())
 
 
+def as_measured(
+    kind: Kind,
+    payload_bytes: Number,
+    placement: Placement,
+    network: Network,
+    convention: Convention,
+    algorithm: Algorithm = Algorithm.MEASURED,
+) -> Cost | None:
+    """The time that was measured for such a group on the level that joins it; None where none was, or may not be used.
+
+    The textbook convention is a formula's; a level that lists its algorithms without ``measured`` does not use it.
+    """
+    index, domains = placement.parts[-1]
+    level = network.levels[index]
+    if not level.measured or placement.uneven or convention is Convention.TEXTBOOK:
+        return None
+    if level.algorithms and algorithm not in level.algorithms:
+        return None
+    from commcalc.network.measured import measured_cost
+
+    return measured_cost(kind, payload_bytes, index, placement.size, domains, network, algorithm)
+
+
 def ways(
     kind: Kind,
     payload_bytes: int,
@@ -94,7 +124,41 @@ def ways(
     convention: Convention = Convention.EXACT,
     others: bool = False,
 ) -> Ways:
-    """Every way to run the collective, as the level prefers them; with ``others`` those not on offer too."""
+    """Every way to run the collective, as the level prefers them; with ``others`` those not on offer too.
+
+    What was measured is the one way on offer, unless the level lists several.
+    """
+    taken = as_measured(kind, payload_bytes, placement, network, convention)
+    if taken is None:
+        return _by_formula(kind, payload_bytes, placement, network, convention, others)
+    outer = network.levels[placement.outermost]
+    mine = Priced(taken, outer.name, ())
+    if not others and not outer.algorithms:
+        return Ways((mine,), ())
+    kernels = _kernels(kind, payload_bytes, placement, network, convention)
+    formulas = _by_formula(kind, payload_bytes, placement, network, convention, others=True)
+    kernels = tuple({one.cost.algorithm: one for one in kernels}.values())
+    known = {one.cost.algorithm for one in kernels}
+    rest = [*kernels, *(one for group in formulas for one in group if one.cost.algorithm not in known)]
+    listed = tuple(one for one in rest if one.cost.algorithm in outer.algorithms)
+    return Ways((mine, *listed), tuple(one for one in rest if one not in listed) if others else ())
+
+
+def _kernels(
+    kind: Kind, payload_bytes: Number, placement: Placement, network: Network, convention: Convention
+) -> tuple[Priced, ...]:
+    """Kernels with measured times of their own."""
+    level = network.levels[placement.outermost]
+    names = dict.fromkeys(sweep.algorithm for sweep in level.measured if sweep.algorithm is not Algorithm.MEASURED)
+    costs = (as_measured(kind, payload_bytes, placement, network, convention, name) for name in names)
+    # A kernel that hands over at this payload is not one of the ways.
+    return tuple(Priced(cost, level.name, ()) for cost in costs if cost is not None and cost.algorithm in names)
+
+
+def _by_formula(
+    kind: Kind, payload_bytes: int, placement: Placement, network: Network, convention: Convention, others: bool = False
+) -> Ways:
+    """Every way by the closed forms of its algorithm, on datasheet rates."""
     if len(placement.parts) > 1 or placement.uneven:
         from commcalc.network.crossing import across
 
@@ -214,6 +278,10 @@ def on_level(
     level = network.levels[index]
     if n == 1:
         return _nothing(level, kind)
+    if algorithm is Algorithm.AUTO:
+        taken = _inside(kind, payload, n, index, network, convention)
+        if taken is not None:
+            return taken
     possible = possible_on(level, kind, placement, index)
     wanted = offered_by(level, possible, usual_of(level, kind) or possible)
     if algorithm is Algorithm.AUTO:
@@ -234,9 +302,23 @@ def on_level(
             return cost
     elif not _elsewhere(algorithm, level, possible):
         raise not_offered(level, algorithm, wanted)
+    taken = _inside(kind, payload, n, index, network, convention)
+    if taken is not None:
+        return taken
     plain = tuple(one for one in (*wanted, *usual_of(level, kind), *possible) if one is not Algorithm.IN_NETWORK)
     costs = (_cost(one, kind, payload, n, placement, index, network, convention) for one in plain)
     return next(cost for cost in costs if cost is not None)
+
+
+def _inside(kind: Kind, payload: Number, n: int, index: int, network: Network, convention: Convention) -> Cost | None:
+    """The measured time of a group, or of a phase, that lies inside one innermost domain; None where there is none."""
+    level = network.levels[index]
+    listed = not level.algorithms or Algorithm.MEASURED in level.algorithms
+    if index or not level.measured or not listed or convention is Convention.TEXTBOOK:
+        return None
+    from commcalc.network.measured import measured_cost
+
+    return measured_cost(kind, payload, index, n, n, network)
 
 
 def _elsewhere(algorithm: Algorithm, level: Level, possible: tuple[Algorithm, ...]) -> bool:

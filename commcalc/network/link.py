@@ -1,7 +1,10 @@
 """One level of a network: how many devices it joins, in which shape, how fast, how late."""
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from commcalc.network.measured import Sweep
 
 
 class Topology(StrEnum):
@@ -35,7 +38,10 @@ class Wraparound(StrEnum):
 
 
 class Algorithm(StrEnum):
-    """How a collective is run; ``auto`` takes the fastest that the level offers."""
+    """How a collective is run; ``auto`` takes the fastest that the level offers.
+
+    ``measured``: as the library did when the level's times were taken; it wins wherever there are such times.
+    """
 
     AUTO = "auto"
     RING = "ring"
@@ -54,6 +60,12 @@ class Algorithm(StrEnum):
     TWO_SHOT = "two-shot"
     IN_NETWORK = "in-network"
     HIERARCHICAL = "hierarchical"
+    MEASURED = "measured"
+
+
+# What may have been measured, each handing over to the next above its largest payload: kernels of inference servers,
+# and the library.
+KERNELS = (Algorithm.ONE_SHOT, Algorithm.TWO_SHOT, Algorithm.MEASURED)
 
 
 class InNetworkReduction(NamedTuple):
@@ -85,7 +97,8 @@ class Level(NamedTuple):
     of a torus, in domains of the level inside it; ``joined`` says of each whether its ends are, where no rule does.
     ``two_way``: a ring with a link to either neighbour. ``shared_by``
     devices share one port of this bandwidth, and uplinks carry 1/``oversubscription`` of it when all send at once.
-    ``algorithms``: what the software on this level offers; empty is what its topology usually runs.
+    ``algorithms``: what the software on this level offers; empty is what its topology usually runs. ``measured`` are
+    times taken on it.
     """
 
     name: str
@@ -102,6 +115,7 @@ class Level(NamedTuple):
     shared_by: int = 1
     oversubscription: float = 1.0
     algorithms: tuple[Algorithm, ...] = ()
+    measured: "tuple[Sweep, ...]" = ()
 
     @property
     def rate(self) -> float:

@@ -8,7 +8,7 @@ from commcalc.network.busbw import ratio
 from commcalc.network.cost import Algorithm
 from commcalc.network.forms import MESSAGES
 from commcalc.network.hierarchy import Priced, price, ways
-from commcalc.network.link import Network
+from commcalc.network.link import KERNELS, Network
 from commcalc.network.placement import Placement
 
 # A payload at which no rounding shows, to find where latency and bandwidth are equal.
@@ -95,6 +95,8 @@ def primitive(
         best = offered[0]
     else:
         chosen = price(kind, payload_bytes, placement, network, algorithm, convention)
+        if algorithm in KERNELS and chosen.cost.evidence is not None:
+            algorithm = chosen.cost.algorithm  # a kernel hands this payload over
         inside = {phase.cost.algorithm for phase in chosen.phases}
         if chosen.cost.algorithm is not algorithm and algorithm not in inside and placement.size > 1:
             names = [way.name for way in (*offered, *others)]

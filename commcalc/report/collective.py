@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from commcalc import __version__
-from commcalc.accounting.links import explain_links, parts_of
+from commcalc.accounting.links import evidence_record, explain_links, parts_of
 from commcalc.catalog.hardware import Hardware, hardware_values
 from commcalc.network.busbw import formula, ratio
 from commcalc.network.hierarchy import Phase
@@ -100,10 +100,12 @@ def way_record(way: Way) -> dict[str, object]:
         "time_s": way.time_s,
         "time_overlapped_s": way.overlapped_s,
         "latency_s": float(cost.counted[0]),
+        "ramp_s": float(cost.ramp_s),
         "bandwidth_s": float(cost.counted[1]),
         "algbw_bytes_per_s": way.algbw,
         "busbw_bytes_per_s": way.busbw,
         "bound": cost.bound,
+        **evidence_record(cost),
         "level": way.priced.level,
         "crossover_payload_bytes": way.crossover_payload_bytes,
         "phases": [
@@ -141,6 +143,7 @@ def answer_tables(answer: Answer, network: Network) -> list[Table]:
         Column("busbw", True),
         Column("bound"),
         Column("level"),
+        Column("confidence"),
         Column("equal at", True),
     )
 
@@ -149,7 +152,8 @@ def answer_tables(answer: Answer, network: Network) -> list[Table]:
         chosen = " (chosen)" if way.name is answer.best.name else ""
         return (
             f"  {way.name}{chosen}", str(cost.steps), format_bytes(cost.egress_bytes), format_seconds(way.time_s),
-            _rate(way.algbw), _rate(way.busbw), cost.bound, _levels(way), _equal(way),
+            _rate(way.algbw), _rate(way.busbw), cost.bound, _levels(way), cost.confidence,
+            _equal(way),
         )  # fmt: skip
 
     rows: list[tuple[str, ...]] = [("offered by the level",), *(cells(way) for way in answer.offered)]
@@ -169,7 +173,8 @@ def _phase_cells(phase: Phase) -> tuple[str, ...]:
     cost = phase.cost
     return (
         f"    {phase.kind} by {cost.algorithm}", str(cost.steps), format_bytes(cost.egress_bytes),
-        format_seconds(float(cost.time_s)), "", "", cost.bound, f"{phase.level}: {phase.group_size}", "",
+        format_seconds(float(cost.time_s)), "", "", cost.bound, f"{phase.level}: {phase.group_size}",
+        cost.confidence, "",
     )  # fmt: skip
 
 

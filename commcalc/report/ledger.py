@@ -8,6 +8,7 @@ from typing import Any
 from commcalc import __version__
 from commcalc.accounting.explain import counted, explain_row
 from commcalc.accounting.ledger import GROUPS
+from commcalc.accounting.links import evidence_record
 from commcalc.accounting.pricing import Entry, PricedLedger, Total
 from commcalc.accounting.rows import Row
 from commcalc.accounting.tensors import TensorLine
@@ -96,9 +97,10 @@ def row_record(entry: Entry) -> dict[str, object]:
         "phases": [_phase(phase) for phase in priced.phases] if priced else [],
         "time_s": cost.time_s if cost else None,
         "latency_s": cost.counted[0] if cost else None,
-        "ramp_s": 0.0 if cost else None,
+        "ramp_s": float(cost.ramp_s) if cost else None,
         "bandwidth_s": cost.counted[1] if cost else None,
         "bound": entry.bound,
+        **evidence_record(cost),
         "crossover_payload_bytes": entry.crossover_payload_bytes,
         "formula": row.payload.text(),
         "note": row.note or None,
@@ -163,18 +165,20 @@ def _rows_table(priced: PricedLedger) -> Table:
     ]
     if timed:
         columns += [Column("time", True), Column("bound"), Column("algorithm"), Column("level")]
+    sure = any(entry.priced and entry.priced.cost.evidence for entry in priced.entries)
+    columns += [Column("confidence")] if sure else []
     rows: list[tuple[str, ...]] = []
     for sublayer in priced.ledger.sublayers:
         rows.append((sublayer,))
         mine = [entry for entry in priced.entries if entry.row.sublayer == sublayer]
         mine.sort(key=lambda entry: _PASSES.index(entry.row.direction))
-        rows += [_cells(entry, timed) for entry in mine]
+        rows += [_cells(entry, timed, sure) for entry in mine]
     if not rows:
         rows.append(("no communication",))
     return Table("One call of each collective", tuple(columns), tuple(rows))
 
 
-def _cells(entry: Entry, timed: bool) -> tuple[str, ...]:
+def _cells(entry: Entry, timed: bool, sure: bool) -> tuple[str, ...]:
     row = entry.row
     cells = [
         f"  {row.direction} {row.op}" + (" (re-gather)" if _is_regather(row) else ""),
@@ -187,6 +191,7 @@ def _cells(entry: Entry, timed: bool) -> tuple[str, ...]:
     if timed and entry.priced is not None:
         cost = entry.priced.cost
         cells += [format_seconds(cost.time_s), entry.bound or "", cost.algorithm.value, entry.priced.level]
+        cells += [cost.confidence] if sure else []
     return tuple(cells)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from commcalc import __version__
@@ -9,12 +10,15 @@ from commcalc.catalog.describe import Described, Listed
 from commcalc.errors import CommcalcError
 from commcalc.report.json import violation
 from commcalc.report.table import Column, Table
-from commcalc.units import format_flops, format_rate, format_seconds
+from commcalc.units import format_binary, format_flops, format_rate, format_seconds
 
 LIST_SCHEMA = "commcalc/presets/1"
 SHOW_SCHEMA = "commcalc/preset/1"
 UNPRICED = "not_priced_yet"
 VALIDATE_SCHEMA = "commcalc/validation/1"
+# What is derived of a machine's links, shown as tables of their own; and the paths of measured sweeps.
+_OF_LINKS = ("constants", "times")
+_MEASURED = re.compile(r"^network\.[^.]+\.measured(?:\.|$)")
 
 
 def list_document(found: Sequence[Listed]) -> dict[str, object]:
@@ -75,19 +79,74 @@ def show_tables(found: Described) -> list[Table]:
         told = _source(found, path)
         return numbers[told] if told else "" if value is None else "default"
 
-    values = tuple((path, _shown(value, path), source(path, value)) for path, value in _flat(found.values))
+    plain = ((path, value) for path, value in _flat(found.values) if not _MEASURED.search(path))
+    values = tuple((path, _shown(value, path), source(path, value)) for path, value in plain)
     tables = [
         Table(f"{found.name} ({found.kind})", (Column("key"), Column("value", True), Column("source", True)), values)
     ]
-    follows = ((path, value) for path, value in _flat(found.derived) if path != UNPRICED)
+    single = {key: value for key, value in found.derived.items() if key not in _OF_LINKS}
+    follows = ((path, value) for path, value in _flat(single) if path != UNPRICED)
     derived = tuple((path, _shown(value, path)) for path, value in follows if value not in ([], {}))
     if derived:
         tables.append(Table("Derived", (Column("key"), Column("value", True)), derived))
-    return tables
+    return [*tables, *_link_tables(found, numbers)]
+
+
+def _link_tables(found: Described, numbers: Mapping[str, str]) -> list[Table]:
+    """The constants of what was measured, and times by payload."""
+    constants, times = (_dicts(found.derived.get(key)) for key in _OF_LINKS)
+    return [*([_constants_table(found, constants, numbers)] if constants else []),
+            *([_times_table(times)] if times else [])]  # fmt: skip
+
+
+def _constants_table(found: Described, constants: Sequence[Mapping[str, object]], numbers: Mapping[str, str]) -> Table:
+    columns = (
+        Column("level"), Column("collective"), Column("ranks", True), Column("algorithm"), Column("sizes", True),
+        Column("t0", True), Column("c", True), Column("B", True), Column("half of B at", True), Column("measured in"),
+        Column("source", True),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            str(one["level"]), str(one["collective"]), str(one["ranks"]), str(one["algorithm"]),
+            str(one["sizes"] or ""), format_seconds(_number(one["t0_s"])),
+            f"{_number(one['c_s_per_sqrt_byte']) * 1e9:.3g} ns", format_rate(_number(one["bandwidth_bytes_per_s"])),
+            format_binary(int(_number(one["half_bandwidth_payload_bytes"]))), str(one["source"] or ""),
+            numbers.get(_source(found, f"network.{one['level']}.measured"), ""),
+        )
+        for one in constants
+    )  # fmt: skip
+    return Table("Measured, fitted: t = t0 + c sqrt(x) + x/B on bus bytes x", columns, rows)
+
+
+def _times_table(times: Sequence[Mapping[str, object]]) -> Table:
+    sizes = [format_binary(int(_number(each["payload_bytes"]))) for each in _dicts(times[0]["times"])]
+    columns = (
+        Column("level"), Column("collective"), Column("ranks", True), *(Column(size, True) for size in sizes),
+        Column("confidence"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            str(one["level"]), str(one["collective"]), str(one["ranks"]),
+            *(format_seconds(_number(each["time_s"])) for each in _dicts(one["times"])), str(one["confidence"]),
+        )
+        for one in times
+    )  # fmt: skip
+    return Table("Time of one call by payload; datasheet: a lower bound", columns, rows)
+
+
+def _dicts(value: object) -> list[Mapping[str, object]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _source(found: Described, path: str) -> str:
     """The source of a value, or of what it is part of."""
+    whole = _MEASURED.search(path)
+    if whole:  # sweeps share the source of their list
+        return found.sources.get(path[: whole.end()].rstrip("."), "")
     return found.sources.get(path) or found.sources.get(path.rpartition(".")[0]) or ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from commcalc import __version__
-from commcalc.accounting.links import explain_time, explain_wire
+from commcalc.accounting.links import evidence_record, explain_time, explain_wire
 from commcalc.accounting.products import Answer, Bill, Cut, Local, Stage
 from commcalc.accounting.resharding import Resharding
 from commcalc.algebra.mesh import Mesh
@@ -125,6 +125,7 @@ def step_record(bill: Bill, problem: Problem, style: Style) -> dict[str, object]
         "algorithm": cost.algorithm if cost else None,
         "level": bill.priced.level if bill.priced else None,
         "bound": bill.bound,
+        **evidence_record(cost),
         "formula": bill.payload.text(),
     }
     return found

@@ -56,8 +56,8 @@ def test_a_gigabyte_per_second_is_ten_to_the_ninth() -> None:
 
 def test_a_multi_level_group_is_not_priced_as_if_it_stayed_inside() -> None:
     """llm-analysis keeps any TP on NVLink; another simulator makes it free."""
-    inside = ask("gpt3-175b", "h100", parallelism__tp=8)
-    across = ask("gpt3-175b", "h100", parallelism__tp=16)
+    inside = ask("gpt3-175b", "h20", parallelism__tp=8)
+    across = ask("gpt3-175b", "h20", parallelism__tp=16)
     assert (across.totals["block"]["tp"].time_s or 0) > 2 * (inside.totals["block"]["tp"].time_s or 1)
     assert [warning.code for warning in across.warnings] == ["tp-crosses-level"]
 

@@ -31,7 +31,7 @@ def way(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_the_fields_of_the_interface() -> None:
-    found = asked("all_reduce", "--bytes", "1GiB", "--group-size", "8", "--hardware", "h100-sxm")
+    found = asked("all_reduce", "--bytes", "1GiB", "--group-size", "8", "--hardware", "h20-sxm")
     assert next(iter(found)) == "schema"
     assert found["schema"] == "commcalc/collective/1"
     assert (found["collective"], found["payload_bytes"], found["group_size"]) == ("all_reduce", GIB, 8)
@@ -84,7 +84,7 @@ def test_published_values(args: str, name: str, microseconds: float) -> None:
 
 
 def test_a_group_over_nodes_shows_both_levels() -> None:
-    found = asked("all_reduce", "--bytes", "128MiB", "--group-size", "16", "--hardware", "h100")
+    found = asked("all_reduce", "--bytes", "128MiB", "--group-size", "16", "--hardware", "h20")
     assert [(one["level"], one["members"]) for one in found["placement"]] == [("nvlink", 8), ("infiniband", 2)]
     best = way(found, found["best"])
     assert [(one["level"], one["collective"], one["group_size"]) for one in best["phases"]] == [
@@ -93,7 +93,7 @@ def test_a_group_over_nodes_shows_both_levels() -> None:
     assert best["time_s"] == pytest.approx(sum(one["time_s"] for one in best["phases"]))
     inside = best["phases"][0]["time_s"] + best["phases"][2]["time_s"]
     assert best["time_overlapped_s"] == max(inside, best["phases"][1]["time_s"])
-    table = run_commcalc("collective", "all_reduce", "--bytes", "128MiB", "--group-size", "16", "--hardware", "h100")
+    table = run_commcalc("collective", "all_reduce", "--bytes", "128MiB", "--group-size", "16", "--hardware", "h20")
     assert "nvlink: 8; infiniband: 2" in table.out
     assert "but auto takes only what infiniband offers" in table.out
 
@@ -187,7 +187,7 @@ def test_every_kind_on_every_packaged_machine() -> None:
 
 
 def test_every_format() -> None:
-    args = ["collective", "all_reduce", "--bytes", "1GiB", "--group-size", "8", "--hardware", "h100", "--format"]
+    args = ["collective", "all_reduce", "--bytes", "1GiB", "--group-size", "8", "--hardware", "h20", "--format"]
     lines = run_commcalc(*args, "jsonl").out.splitlines()
     assert [json.loads(line)["name"] for line in lines][:2] == ["in-network", "ring"]
     assert [row["name"] for row in csv.DictReader(io.StringIO(run_commcalc(*args, "csv").out))][:2] == [

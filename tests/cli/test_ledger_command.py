@@ -14,7 +14,8 @@ from conftest import run_commcalc
 ROW_FIELDS = [
     "pass", "sublayer", "op", "collective", "group", "group_size", "tensor", "dtype", "payload_bytes", "wire_bytes",
     "egress_bytes", "count", "per", "algorithm", "level", "phases", "time_s", "latency_s", "ramp_s", "bandwidth_s",
-    "bound", "crossover_payload_bytes", "formula", "note", "runner_up",
+    "bound", "confidence", "lower_bound", "error_band", "measured_in", "crossover_payload_bytes", "formula", "note",
+    "runner_up",
 ]  # fmt: skip
 JOB = """\
 model: llama-3-70b
@@ -121,7 +122,7 @@ def test_unpriced_groups_are_warned_of() -> None:
 
 
 def test_a_group_that_leaves_its_node_is_one_row_with_phases_a_warning_and_the_price_of_staying() -> None:
-    document = run_commcalc("ledger", "--model", "gpt3-175b", "--hardware", "h100", "--tp", "16", "--json").json
+    document = run_commcalc("ledger", "--model", "gpt3-175b", "--hardware", "h20", "--tp", "16", "--json").json
     row = next(row for row in document["rows"] if row["op"] == "out_proj")
     assert [(phase["level"], phase["collective"], phase["group_size"]) for phase in row["phases"]] == [
         ("nvlink", "reduce_scatter", 8),
@@ -132,7 +133,7 @@ def test_a_group_that_leaves_its_node_is_one_row_with_phases_a_warning_and_the_p
     assert row["time_s"] == pytest.approx(sum(phase["time_s"] for phase in row["phases"]), rel=1e-12)
     (warning,) = document["warnings"]
     assert warning["code"] == "tp-crosses-level"
-    inside = run_commcalc("ledger", "--model", "gpt3-175b", "--hardware", "h100", "--tp", "8", "--json").json
+    inside = run_commcalc("ledger", "--model", "gpt3-175b", "--hardware", "h20", "--tp", "8", "--json").json
     # The block's time at tp 8, as the warning puts it beside.
     assert f"{inside['totals']['block']['tp']['time_s'] * 1e6:.4g} us at tp 8" in warning["message"]
 
