@@ -100,7 +100,7 @@ def test_two_group_sizes_serve_a_third() -> None:
     assert found.confidence == "calibrated"
     assert found.time_s == pytest.approx(10e-6 + 4e-9 * bus**0.5 + bus / 200e9)
     assert (found.latency_s, found.bandwidth_s) == pytest.approx((10e-6, bus / 200e9))
-    # Published t0 of 8 H100s from those of 2 and 4 (model_fit, section 6): 17.1 us for 15.0 measured.
+    # H100s, fits to aiconfigurator's sweeps: t0 of 2 and 4 give 17.1 us for 8, where 15.0 us were measured.
     fitted = law_for(AR, {2: Law(5.9e-6, 0, 3e11), 4: Law(9.6e-6, 0, 3e11)}, 8)
     assert fitted.t0_s == pytest.approx(17.0e-6, abs=0.2e-6)
 
@@ -230,7 +230,7 @@ def test_split_and_whole_reductions_differ_in_time(name: str, payload: int, rati
     assert split / packaged(name, AR, payload) == pytest.approx(ratio, rel=0.05)
 
 
-# Server kernels at 8 KiB over 8 GPUs beside NCCL (model_fit, section 7): H100 16.0 and 5.1 us, A100 21.3 and 6.3 us.
+# Kernels of servers at 8 KiB over 8 GPUs beside NCCL (aiconfigurator): H100 16.0 and 5.1 us, A100 21.3 and 6.3 us.
 @pytest.mark.parametrize(("name", "library", "kernel"), [("h100", 16.0e-6, 5.1e-6), ("a100", 21.3e-6, 6.3e-6)])
 def test_decode_kernels_are_several_times_faster(name: str, library: float, kernel: float) -> None:
     hardware = resolve_links(request_from({"hardware": name})).hardware
