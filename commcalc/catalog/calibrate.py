@@ -81,14 +81,15 @@ def calibrated(log: LogSweep, kind: Kind | None = None, ranks: int | None = None
     if count % nodes:
         raise UsageError(f"{count} ranks do not lie evenly on {nodes} nodes", where=f"--nodes {nodes}")
     log = log if log.ranks == count else log.with_ranks(count)
+    dropped: list[tuple[Point, str]] = []
     try:
         kept, dropped = cleaned([(row.size_bytes, time) for row in log.rows for time in (row.out_s, row.in_s)
                                  if time is not None])  # fmt: skip
         law = fit(kept, float(factor(found, count)))
         lines = left_out_lines(kept) if len(kept) >= 3 else None
     except SpecError as problem:
-        problem.where = log.source
-        raise
+        why = f"; {len(dropped)} rows were dropped: {dropped[0][1]}" if dropped else ""
+        raise SpecError(problem.message + why, where=log.source, hint=problem.hint) from None
     return Calibrated(log, found, count, nodes, tuple(kept), tuple(dropped), law, lines)
 
 

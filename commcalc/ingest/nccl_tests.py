@@ -34,6 +34,8 @@ _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\xfd7zXZ": "xz", b"(\xb5
 
 def read_log(path: str) -> list[LogSweep]:
     """The sweeps of a log file, streamed; `SpecError` says why it cannot be read or what is missing in it."""
+    if not path:
+        raise SpecError("the path of a log is empty", where="LOG", hint="a file, or - for stdin")
     if "\0" in path:
         raise SpecError("no path: it holds a character that paths cannot", where=repr(path[:80]))
     if os.path.isdir(path):
