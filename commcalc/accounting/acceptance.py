@@ -24,6 +24,8 @@ from commcalc.algebra.size import Product, Size
 from commcalc.network.cost import Algorithm
 from commcalc.network.hierarchy import Priced, egress_rate, price
 from commcalc.network.link import Network
+from commcalc.network.measured import Confidence
+from commcalc.network.placement import Placement
 from commcalc.transformer.layout import LayoutName
 from commcalc.transformer.spec import Model, Phase
 from commcalc.transformer.work import Parallelism, Recompute, Workload
@@ -244,16 +246,31 @@ class _Draft:
         Source: NVIDIA/nccl src/include/device.h, ncclNvlsSupported.
         """
         algorithm = self.algorithm
+        at = placement_of(row, self.ledger, network)
+        sums = network.levels[at.outermost].in_network
         if dtype is Dtype.FP8:
             network = Network(tuple(level._replace(in_network=None) for level in network.levels))
             algorithm = Algorithm.AUTO if algorithm is Algorithm.IN_NETWORK else algorithm
-        at = placement_of(row, self.ledger, network)
         bare = Network(tuple(level._replace(measured=(), algorithms=()) for level in network.levels))
         over, under = wire_ratio(row.kind, row.group_size)
         best = _LARGE * over / under / float(price(row.kind, _LARGE, at, bare).cost.bandwidth_s)
         datasheet = egress_rate(at, bare, row.kind)
         priced = price(row.kind, self._payload(row, dtype), at, network, algorithm)
+        if dtype is Dtype.FP8 and row.kind is Kind.ALL_REDUCE and priced.cost.evidence and sums:
+            priced = self._in_halves(row, at, network)
         return Rates(datasheet, max(datasheet, best), priced)
+
+    def _in_halves(self, row: Row, at: Placement, network: Network) -> Priced:
+        """An AllReduce of FP8 as its two halves: what was measured of it may be the switch's, which takes no FP8."""
+        size = self._payload(row, Dtype.FP8)
+        halves = [price(kind, size, at, network) for kind in (Kind.REDUCE_SCATTER, Kind.ALL_GATHER)]
+        if any(one.cost.evidence is None for one in halves):
+            return price(row.kind, size, at, Network(tuple(level._replace(measured=()) for level in network.levels)))
+        first, second = (one.cost for one in halves)
+        both = {name: getattr(first, name) + getattr(second, name)
+                for name in ("egress_bytes", "latency_s", "ramp_s", "bandwidth_s")}  # fmt: skip
+        evidence = first.evidence._replace(confidence=Confidence.CALIBRATED) if first.evidence else None
+        return halves[0]._replace(cost=first._replace(evidence=evidence, **both))
 
 
 def _nothing(ledger: Ledger) -> str:
@@ -313,7 +330,8 @@ def _assumed(draft: _Draft, measurements: Sequence[Measurement]) -> list[str]:
     if any(level.in_network for level in (draft.hardware.network.levels if draft.hardware else ())):
         said.append(
             "FP8 sums have the bound of links without a switch that sums: NCCL's NVLS kernels take no FP8, save those "
-            "for symmetric memory on Blackwell; a measured time is that of the type that was measured"
+            "for symmetric memory on Blackwell; where the switch may have summed in what was measured, their time is "
+            "that of a reduce_scatter and an all_gather"
         )
     if any(one.dtype not in BUFFERS for one in measurements):
         said.append("sums of the loss and gradients of weights are measured in their own type; nothing hides them here")

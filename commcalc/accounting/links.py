@@ -21,27 +21,37 @@ def evidence_record(cost: Cost | None) -> dict[str, object]:
     band = evidence.band if evidence else None
     return {
         "confidence": cost.confidence if cost else None,
-        "lower_bound": cost is not None and evidence is None,
+        # Phases of several levels one after another are no bound: they may overlap.
+        "lower_bound": cost is not None and evidence is None and cost.algorithm is not Algorithm.HIERARCHICAL,
         "error_band": {"median": band.median, "p90": band.p90} if band else None,
         "measured_in": evidence.source or None if evidence else None,
     }
 
 
 def told_of_times(costs: Sequence[Cost]) -> list[str]:
-    """How sure the times are, in words: lower bounds where nothing was measured, and with which error elsewhere."""
+    """How sure the times are, in words: bounds by datasheet where nothing was measured, and with which error else."""
     said = []
     bands = sorted({(one.median, one.p90) for cost in costs if cost.evidence and (one := cost.evidence.band)})
     if bands:
         errors = ", ".join(f"{100 * median:.3g} %/{100 * p90:.3g} %" for median, p90 in bands)
         said.append(f"measured times and those carried over from them: error to expect {errors} (median/p90)")
-    if any(cost.evidence is None and cost.time_s for cost in costs):
-        which = "times of confidence datasheet" if bands else "times by datasheet rates"
-        said.append(f"{which} are lower bounds")
+    if any(cost.evidence and cost.evidence.band is None for cost in costs):
+        said.append("for sizes far from those measured no error is known")
+    bare = [cost for cost in costs if cost.evidence is None and cost.time_s]
+    which = "times of confidence datasheet" if bands else "times by datasheet rates"
+    if any(cost.algorithm is not Algorithm.HIERARCHICAL for cost in bare):
+        said.append(f"{which} are lower bounds" + (", save hierarchical ones" if _hierarchical(bare) else ""))
+    elif bare:
+        said.append(f"{which} are no bounds here: phases of several levels may overlap")
     return said
 
 
+def _hierarchical(costs: Sequence[Cost]) -> bool:
+    return any(cost.algorithm is Algorithm.HIERARCHICAL for cost in costs)
+
+
 def beyond_measured(costs: Iterable[tuple[str, Cost]]) -> list[str]:
-    """Which calls are so much larger than anything measured that their times are guesses; each named once."""
+    """Which calls are so far from any size measured that their times are guesses; each named once."""
     from commcalc.network.measured import REACH
 
     told = {}
@@ -51,6 +61,12 @@ def beyond_measured(costs: Iterable[tuple[str, Cost]]) -> list[str]:
             told[what] = (
                 f"{what} is {cost.evidence.beyond:.3g} times the largest payload that was measured "
                 f"({format_bytes(largest)} B): its time goes on as between the last two"
+            )
+        elif cost.evidence is not None and cost.evidence.below > REACH:
+            smallest = cost.evidence.points[0][0]
+            told[what] = (
+                f"{what} is far below the smallest payload that was measured ({format_bytes(smallest)} B): "
+                "its time is that of the law fitted there"
             )
     return list(told.values())
 
@@ -62,6 +78,9 @@ def _as_measured(cost: Cost, evidence: Evidence) -> str:
         terms = [format_seconds(one) for one in (cost.latency_s, cost.ramp_s, cost.bandwidth_s)]
         root = f"{law.c * 1e9:.4g} ns sqrt(x)"
         return f"t0 + c sqrt(x) + x / B, c sqrt(x) = {root}, B = {format_rate(law.bandwidth)}: {' + '.join(terms)}"
+    if evidence.below:
+        size, time = evidence.points[0]
+        return f"by the law below the smallest size measured, {format_binary(size)} in {format_seconds(time)}"
     points = " and ".join(f"{format_binary(size)} {format_seconds(time)}" for size, time in evidence.points)
     return f"on the line through {points}" if len(evidence.points) > 1 else points
 

@@ -14,6 +14,7 @@ from commcalc.cli import options as o
 from commcalc.cli.logs import asked_of, sweeps_of
 from commcalc.cli.output import Format, say, warn, write
 from commcalc.errors import SpecError, UsageError
+from commcalc.units import format_rate
 
 if TYPE_CHECKING:
     from commcalc.catalog.calibrate import Calibrated
@@ -144,7 +145,7 @@ def _print_sweeps(
         lambda: [report.sweep_record(one, rate) for one, rate in zip(sweeps, rates, strict=True)],
         lambda: report.calibrate_tables(sweeps, rates),
         as_is=plots,
-        below=more + _notes(sweeps),
+        below=more + _notes(sweeps, machine),
     )  # fmt: skip
     warn(warnings)
 
@@ -169,10 +170,26 @@ def _too_fast(sweeps: Sequence[Calibrated], rates: Sequence[float | None]) -> li
     ]
 
 
-def _notes(sweeps: Sequence[Calibrated]) -> str:
-    """What was deduced from the logs or seen in them."""
-    told = dict.fromkeys(f"- {os.path.basename(one.log.source)}: {note}" for one in sweeps for note in one.log.notes)
+def _notes(sweeps: Sequence[Calibrated], machine: Hardware | None) -> str:
+    """What was deduced from the logs or seen in them, and what busbw means where a switch sums."""
+    notes = [(one, note) for one in sweeps for note in (*one.log.notes, *_summed(one, machine))]
+    told = dict.fromkeys(f"- {os.path.basename(one.log.source)}: {note}" for one, note in notes)
     return "".join(f"{line}\n" for line in ("Read from the logs", *told)) if told else ""
+
+
+def _summed(one: Calibrated, machine: Hardware | None) -> list[str]:
+    """What busbw could reach where the switch sums: it sends (n+1)/n of the payload, not 2(n-1)/n."""
+    from commcalc.algebra.collective import Kind
+    from commcalc.catalog.calibrate import placed
+
+    if machine is None or one.kind is not Kind.ALL_REDUCE:
+        return []
+    level = machine.network.levels[placed(one, machine.network).outermost]
+    if level.in_network is None or one.ranks < level.in_network.min_ranks:
+        return []
+    most = 2 * (one.ranks - 1) / (one.ranks + 1) * level.rate
+    told = f"busbw is no wire rate where {level.name} sums in its switch; there it could reach {format_rate(most)}"
+    return [f"{told}, of which {100 * one.best_busbw / most:.3g} % were"]
 
 
 def _warnings(sweeps: Sequence[Calibrated]) -> list[tuple[str, str]]:
@@ -203,6 +220,7 @@ def _print_compared(
     beyond = sum(abs(each.error) > tolerance for _, found in pairs for each in found)
     count = sum(len(found) for _, found in pairs)
     verdict = f"{beyond} of {count} sizes are beyond" if beyond else f"all {count} sizes are within"
+    largest = round(100 * worst, 3)
     wrong = sum(one.log.out_of_bounds for one in sweeps)
     warn(_warnings(sweeps))
     _show(
@@ -210,7 +228,7 @@ def _print_compared(
         lambda: report.compared_document(machine.name, pairs, tolerance),
         lambda: [record for one, found in pairs for record in report.compared_records(one, found, tolerance)],
         lambda: report.compared_tables(pairs, tolerance),
-        above=f"{machine.name}: {verdict} {100 * tolerance:.3g} %; the largest error is {100 * worst:.3g} %\n",
+        above=f"{machine.name}: {verdict} {100 * tolerance:.3g} %; the largest error is {largest:.3g} %\n",
     )  # fmt: skip
     if beyond or wrong:
         raise typer.Exit(1)

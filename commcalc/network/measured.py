@@ -65,7 +65,8 @@ class Band(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What a time rests on. ``beyond``: how many times the payload is the largest measured one, where more than once.
+    """What a time rests on. ``beyond``: how many times the payload is the largest measured one, where more than once;
+    ``below``: how many times the smallest measured one is the payload.
 
     ``points`` are those it lies between, ``law`` the law that carried it over.
     """
@@ -74,6 +75,7 @@ class Evidence(NamedTuple):
     band: Band | None
     source: str
     beyond: float = 0.0
+    below: float = 0.0
     points: tuple[tuple[int, float], ...] = ()
     law: Law | None = None
 
@@ -144,29 +146,42 @@ def _from_points(sweep: Sweep, payload: Number, nodes: int) -> Cost:
     """A time on the lines between points, or by the sweep's own law, split into its three terms.
 
     Latency is the time of the smallest size, bandwidth what the payload takes at the rate of the last two sizes, and
-    the rest is the ramp between them.
+    the rest is the ramp between them. Below the smallest size the law fitted to the points counts, where it is less.
     """
     if not sweep.points:
         law = sweep.law or Law(0.0, 0.0, 1.0)
         evidence = Evidence(Confidence.CALIBRATED, _band(sweep, payload, nodes), sweep.source, law=law)
         return _by_law(sweep, law, payload, evidence)
     points = sweep.points
-    seconds = between(points, payload)
+    seconds = _seconds(sweep, payload)
     (low, start), (high, end) = points[-2], points[-1]
     slope = (end - start) / (high - low)
     late = smaller(points[0][1], seconds)
     moving = smaller(payload * slope, seconds - late)
     around: tuple[tuple[int, float], ...] = ()
-    beyond = 0.0
+    beyond = below = 0.0
     if not hasattr(payload, "shape"):
         at = next((at for at, (size, _) in enumerate(points) if size >= payload), len(points) - 1)
         around = points[max(at - 1, 0) : max(at - 1, 0) + 2]
         beyond = payload / high if payload > high else 0.0
-    evidence = Evidence(Confidence.MEASURED, _band(sweep, payload, nodes), sweep.source, beyond, around)
+        below = points[0][0] / max(payload, 1) if payload < points[0][0] else 0.0
+    sure = Confidence.CALIBRATED if below else Confidence.MEASURED
+    evidence = Evidence(sure, _band(sweep, payload, nodes), sweep.source, beyond, below, around)
     return Cost(
         sweep.algorithm, 0, late, moving, _wire(sweep, payload), 1 / slope if slope else None,
         ramp_s=seconds - late - moving, evidence=evidence,
     )  # fmt: skip
+
+
+def _seconds(sweep: Sweep, payload: Number) -> Number:
+    """The time of a payload, or of each of an array."""
+    seconds, first = between(sweep.points, payload), sweep.points[0][0]
+    below = payload < first
+    if not (below.any() if hasattr(below, "any") else below):
+        return seconds
+    ratio = factor(sweep.kind, sweep.ranks)
+    by_law = law_of(sweep).seconds(payload * ratio.numerator / ratio.denominator)
+    return seconds * (below == 0) + smaller(seconds, by_law) * below
 
 
 def _by_law(sweep: Sweep, law: Law, payload: Number, evidence: Evidence) -> Cost:

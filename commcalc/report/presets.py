@@ -101,14 +101,13 @@ def _link_tables(found: Described, numbers: Mapping[str, str]) -> list[Table]:
 
 def _constants_table(found: Described, constants: Sequence[Mapping[str, object]], numbers: Mapping[str, str]) -> Table:
     columns = (
-        Column("level"), Column("collective"), Column("ranks", True), Column("algorithm"), Column("sizes", True),
+        Column("group"), Column("algorithm"), Column("sizes", True),
         Column("t0", True), Column("c", True), Column("B", True), Column("half of B at", True), Column("measured in"),
         Column("source", True),
     )  # fmt: skip
     rows = tuple(
         (
-            str(one["level"]), str(one["collective"]), str(one["ranks"]), str(one["algorithm"]),
-            str(one["sizes"] or ""), format_seconds(_number(one["t0_s"])),
+            _group(one), str(one["algorithm"]), str(one["sizes"] or ""), format_seconds(_number(one["t0_s"])),
             f"{_number(one['c_s_per_sqrt_byte']) * 1e9:.3g} ns", format_rate(_number(one["bandwidth_bytes_per_s"])),
             format_binary(int(_number(one["half_bandwidth_payload_bytes"]))), str(one["source"] or ""),
             numbers.get(_source(found, f"network.{one['level']}.measured"), ""),
@@ -121,17 +120,21 @@ def _constants_table(found: Described, constants: Sequence[Mapping[str, object]]
 def _times_table(times: Sequence[Mapping[str, object]]) -> Table:
     sizes = [format_binary(int(_number(each["payload_bytes"]))) for each in _dicts(times[0]["times"])]
     columns = (
-        Column("level"), Column("collective"), Column("ranks", True), *(Column(size, True) for size in sizes),
-        Column("confidence"),
+        Column("group"), *(Column(size, True) for size in sizes), Column("confidence"),
     )  # fmt: skip
     rows = tuple(
         (
-            str(one["level"]), str(one["collective"]), str(one["ranks"]),
+            _group(one),
             *(format_seconds(_number(each["time_s"])) for each in _dicts(one["times"])), str(one["confidence"]),
         )
         for one in times
     )  # fmt: skip
-    return Table("Time of one call by payload; datasheet: a lower bound", columns, rows)
+    title = "Time of one call by payload; datasheet: by rates and latencies, a lower bound inside a level"
+    return Table(title, columns, rows)
+
+
+def _group(one: Mapping[str, object]) -> str:
+    return f"{one['level']}: {one['collective']} over {one['ranks']}"
 
 
 def _dicts(value: object) -> list[Mapping[str, object]]:

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from commcalc.accounting.acceptance import Measurement, Plan, acceptance
+from commcalc.algebra.collective import Kind
 from commcalc.catalog.assign import Assignment
 from commcalc.catalog.hardware import Hardware
 from commcalc.catalog.job import Request, resolve_job
 from commcalc.network.link import InNetworkReduction, Level, Network
+from commcalc.network.measured import Sweep
 from commcalc.report.acceptance import plan_commands, plan_document, plan_heading, plan_records, plan_tables
 from commcalc.report.json import render_json
 from commcalc.report.table import render_csv
@@ -128,6 +130,26 @@ def test_beyond_the_links_nothing_hides() -> None:
     assert (one.reachable, one.crosses) == (False, True)
     assert {one.verdict for one in found.passes} == {"cannot be hidden"}
     assert "mpirun -np 16 --hostfile hosts ./build/all_reduce_perf" in plan_commands(found)
+
+
+def test_fp8_sums_take_the_measured_halves_where_the_switch_may_have_summed() -> None:
+    """64 MiB in FP8: 200 us and 208 us of the halves, not 324 us that a switch took."""
+    inner = LEVELS[0]._replace(
+        in_network=InNetworkReduction(25e-6, 5),
+        measured=tuple(
+            Sweep(kind, 8, 8, ((2**26, late), (2**27, 2 * late)))
+            for kind, late in ((Kind.ALL_REDUCE, 324e-6), (Kind.REDUCE_SCATTER, 200e-6), (Kind.ALL_GATHER, 208e-6))
+        ),
+    )
+    found = plan(PLAIN._replace(network=Network((inner, LEVELS[1]))))
+    bf16, fp8 = (alike(found, kind="all_reduce", dtype=dtype) for dtype in (Dtype.BF16, Dtype.FP8))
+    assert bf16.rates is not None
+    assert fp8.rates is not None
+    assert bf16.rates.priced.cost.time_s == pytest.approx(648e-6)
+    assert fp8.rates.priced.cost.time_s == pytest.approx(408e-6)
+    assert (bf16.rates.priced.cost.confidence, fp8.rates.priced.cost.confidence) == ("measured", "calibrated")
+    by_pass = {(one.direction, one.dtype.value): one for one in found.passes}
+    assert by_pass["forward", "fp8"].expected_s == pytest.approx(2 * 408e-6)
 
 
 def test_a_switch_that_sums_reaches_more_than_its_links_but_not_in_fp8() -> None:

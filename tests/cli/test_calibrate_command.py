@@ -65,6 +65,13 @@ def test_the_table_has_a_plot() -> None:
     assert "x = 1.75 * payload" in told
 
 
+# NVLS sends (n+1)/n of the payload for 2(n-1)/n on the bus: 450 GB/s * 14/9 = 700 GB/s, and 445.05 is 63.6 % of that.
+def test_busbw_over_a_switch_that_sums_is_no_wire_rate() -> None:
+    told = "busbw is no wire rate where nvlink sums in its switch; there it could reach 700 GB/s, of which 63.6 % were"
+    assert told in run(H100, "--hardware", "h100").out
+    assert "no wire rate" not in run(H100, "--hardware", "a100").out
+
+
 @pytest.mark.parametrize("style", ["jsonl", "csv", "markdown"])
 def test_every_format(style: str) -> None:
     ran = run(H100, str(LOGS / "08_new_2.18_b200x8_five_collectives.txt"), "--format", style)

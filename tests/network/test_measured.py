@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 
+from commcalc.accounting.links import beyond_measured, evidence_record, told_of_times
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.catalog.job import resolve_links
 from commcalc.cli.options import request_from
@@ -237,3 +238,35 @@ def test_decode_kernels_are_several_times_faster(name: str, library: float, kern
     assert hardware is not None
     assert packaged(name, AR, 8192) == pytest.approx(library, rel=0.03)
     assert cost(AR, 8192, 8, hardware.network, Algorithm.ONE_SHOT).time_s == pytest.approx(kernel, rel=0.05)
+
+
+# 8 sizes of 1 MiB to 128 MiB on the law 15 us + x / 400 GB/s, the first one 10 us slower than that.
+def test_below_the_smallest_size_the_law_counts_where_it_is_less() -> None:
+    law = Law(15e-6, 0.0, 400e9)
+    points = tuple((2**k, law.seconds(1.75 * 2**k) + (1e-5 if k == 20 else 0.0)) for k in range(20, 28))
+    network = machine(Sweep(AR, 8, 8, points))
+    small, near = cost(AR, 8192, 8, network), cost(AR, 2**19, 8, network)
+    assert small.time_s == pytest.approx(law.seconds(1.75 * 8192), rel=0.05)
+    assert small.time_s < near.time_s < points[0][1]
+    assert small.evidence is not None
+    assert (small.confidence, small.evidence.band, small.evidence.below) == ("calibrated", None, 128)
+    alike = price(AR, np.array([8192, 2**20, 2**22]), place(8, 1, network), network).cost.time_s
+    assert alike[0] == small.time_s
+    assert alike[1:].tolist() == pytest.approx([points[0][1], points[2][1]])
+
+
+def test_what_is_measured_says_how_sure_it_is() -> None:
+    network = machine(Sweep(AG, 8, 8, POINTS), Sweep(RS, 8, 8, POINTS))
+    over_nodes = price(AR, 4 * MIB, place(16, 1, network), network, Algorithm.HIERARCHICAL).cost
+    ring = price(AR, 4 * MIB, place(8, 1, network), network, Algorithm.RING).cost
+    known = cost(AG, 4 * MIB, 8, network)
+    assert [evidence_record(one)["lower_bound"] for one in (over_nodes, ring, known)] == [False, True, False]
+    assert told_of_times([over_nodes]) == [
+        "times by datasheet rates are no bounds here: phases of several levels may overlap"
+    ]
+    assert told_of_times([ring, over_nodes]) == ["times by datasheet rates are lower bounds, save hierarchical ones"]
+    assert told_of_times([cost(AG, 8192, 8, network)]) == ["for sizes far from those measured no error is known"]
+    (small,) = beyond_measured([("it", cost(AG, 8192, 8, network))])
+    (large,) = beyond_measured([("it", cost(AG, 256 * MIB, 8, network)), ("not it", cost(AG, 64 * MIB, 8, network))])
+    assert small.startswith("it is far below the smallest payload that was measured (1,048,576 B)")
+    assert large.startswith("it is 16 times the largest payload that was measured (16,777,216 B)")
