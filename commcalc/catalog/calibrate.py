@@ -33,7 +33,7 @@ class Calibrated(NamedTuple):
     """One sweep with what it says of the link.
 
     ``points`` are kept (payload in bytes, seconds, one time per size), ``dropped`` those that were not with the reason.
-    ``fit`` is None of a single size. ``lines`` is the error of left-out points on straight lines between the others.
+    ``lines`` is the error of left-out points on straight lines between the others.
     """
 
     log: LogSweep

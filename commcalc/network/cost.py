@@ -74,6 +74,13 @@ def larger(one: Number, other: Number) -> Number:
     return max(one, other)
 
 
+def smaller(one: Number, other: Number) -> Number:
+    """The smaller of two numbers, element by element where one is an array; exact, not a sum less the larger."""
+    if hasattr(one, "shape") or hasattr(other, "shape"):
+        return one * (one <= other) + other * (other < one)
+    return min(one, other)
+
+
 def cheapest(costs: Sequence[Cost]) -> Cost:
     """The cost of least time, the first of equals; for arrays element by element.
 

@@ -106,14 +106,28 @@ def as_measured(
     The textbook convention is a formula's; a level that lists its algorithms without ``measured`` does not use it.
     """
     index, domains = placement.parts[-1]
-    level = network.levels[index]
-    if not level.measured or placement.uneven or convention is Convention.TEXTBOOK:
+    if placement.uneven:
         return None
-    if level.algorithms and algorithm not in level.algorithms:
+    return _taken(kind, payload_bytes, index, placement.size, domains, network, convention, algorithm)
+
+
+def _taken(
+    kind: Kind,
+    payload: Number,
+    index: int,
+    ranks: int,
+    domains: int,
+    network: Network,
+    convention: Convention,
+    algorithm: Algorithm = Algorithm.MEASURED,
+) -> Cost | None:
+    level = network.levels[index]
+    listed = not level.algorithms or algorithm in level.algorithms
+    if not level.measured or not listed or convention is Convention.TEXTBOOK:
         return None
     from commcalc.network.measured import measured_cost
 
-    return measured_cost(kind, payload_bytes, index, placement.size, domains, network, algorithm)
+    return measured_cost(kind, payload, index, ranks, domains, network, algorithm)
 
 
 def ways(
@@ -279,7 +293,7 @@ def on_level(
     if n == 1:
         return _nothing(level, kind)
     if algorithm is Algorithm.AUTO:
-        taken = _inside(kind, payload, n, index, network, convention)
+        taken = _taken(kind, payload, 0, n, n, network, convention) if index == 0 else None
         if taken is not None:
             return taken
     possible = possible_on(level, kind, placement, index)
@@ -302,23 +316,12 @@ def on_level(
             return cost
     elif not _elsewhere(algorithm, level, possible):
         raise not_offered(level, algorithm, wanted)
-    taken = _inside(kind, payload, n, index, network, convention)
+    taken = _taken(kind, payload, 0, n, n, network, convention) if index == 0 else None
     if taken is not None:
         return taken
     plain = tuple(one for one in (*wanted, *usual_of(level, kind), *possible) if one is not Algorithm.IN_NETWORK)
     costs = (_cost(one, kind, payload, n, placement, index, network, convention) for one in plain)
     return next(cost for cost in costs if cost is not None)
-
-
-def _inside(kind: Kind, payload: Number, n: int, index: int, network: Network, convention: Convention) -> Cost | None:
-    """The measured time of a group, or of a phase, that lies inside one innermost domain; None where there is none."""
-    level = network.levels[index]
-    listed = not level.algorithms or Algorithm.MEASURED in level.algorithms
-    if index or not level.measured or not listed or convention is Convention.TEXTBOOK:
-        return None
-    from commcalc.network.measured import measured_cost
-
-    return measured_cost(kind, payload, index, n, n, network)
 
 
 def _elsewhere(algorithm: Algorithm, level: Level, possible: tuple[Algorithm, ...]) -> bool:

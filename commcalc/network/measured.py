@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from commcalc.algebra.collective import Kind, factor
 from commcalc.errors import UsageError
-from commcalc.network.cost import Cost, Number, larger, share
+from commcalc.network.cost import Cost, Number, share, smaller
 from commcalc.network.forms import form, ring_form
 from commcalc.network.law import Law, between
 from commcalc.network.link import KERNELS, Algorithm, Level, Network
@@ -258,11 +258,6 @@ def _wire(sweep: Sweep, payload: Number) -> Number:
     known = form(sweep.algorithm, sweep.kind, sweep.ranks)
     ratio = factor(sweep.kind, sweep.ranks)
     return share(payload, known.sent if known else (ratio.numerator, ratio.denominator))
-
-
-def smaller(one: Number, other: Number) -> Number:
-    """The smaller of two numbers, element by element where one is an array."""
-    return one + other - larger(one, other)
 
 
 def not_measured(level: Level, kind: Kind, ranks: int) -> UsageError:

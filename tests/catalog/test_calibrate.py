@@ -98,7 +98,7 @@ def test_what_cannot_be_fitted_is_refused(
     log: LogSweep, said: dict[str, object], error: type[CommcalcError], told: str
 ) -> None:
     with pytest.raises(error, match=told.replace("?", "\\?")) as refused:
-        calibrated(log, **said)  # type: ignore[arg-type]
+        calibrated(log, **said)
     assert refused.value.where
 
 

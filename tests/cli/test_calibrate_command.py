@@ -17,7 +17,7 @@ HEAD = "#       size         count      type   redop    root     time   algbw   
 
 
 def run(*args: str, **more: object) -> Ran:
-    return run_commcalc("calibrate", *args, **more)  # type: ignore[arg-type]
+    return run_commcalc("calibrate", *args, **more)
 
 
 def row(size: int, microseconds: float, ranks: int = 8) -> str:

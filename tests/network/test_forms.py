@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
@@ -15,31 +14,7 @@ from commcalc.algebra.collective import Convention, Kind
 from commcalc.network.cost import cost_on, share, timed
 from commcalc.network.forms import FORMS, ceil_log2, floor_log2, form, popcounts
 from commcalc.network.link import Algorithm, Level
-from conftest import DATA
-
-ROWS = json.loads((DATA / "ring_sim.json").read_text())["rows"]
-KINDS = {"all-gather": Kind.ALL_GATHER, "reduce-scatter": Kind.REDUCE_SCATTER, "all-reduce": Kind.ALL_REDUCE,
-         "all-to-all": Kind.ALL_TO_ALL}  # fmt: skip
-# The simulator's names, which it uses for several collectives.
-NAMES = {
-    "ring (one direction)": Algorithm.RING,
-    "ring (RS+AG, one direction)": Algorithm.RING,
-    "ring (one direction, store and forward)": Algorithm.RING,
-    "ring (bidirectional)": Algorithm.RING_TWO_WAY,
-    "ring (RS+AG, bidirectional)": Algorithm.RING_TWO_WAY,
-    "ring (bidirectional, shortest way)": Algorithm.RING_TWO_WAY,
-    "open line (bidirectional links)": Algorithm.LINE,
-    "open line (RS+AG)": Algorithm.LINE,
-    "open line (store and forward)": Algorithm.LINE,
-    "recursive doubling": Algorithm.RECURSIVE_DOUBLING,
-    "recursive doubling (full buffer)": Algorithm.RECURSIVE_DOUBLING,
-    "recursive halving": Algorithm.RECURSIVE_HALVING,
-    "recursive halving+doubling": Algorithm.RABENSEIFNER,
-    "Bruck": Algorithm.BRUCK,
-    "binomial tree reduce + broadcast": Algorithm.BINOMIAL_TREE,
-    "gather everything, reduce locally": Algorithm.ONE_SHOT,
-    "pairwise (fully connected)": Algorithm.PAIRWISE,
-}
+from ring_sim import KINDS, NAMES, ROWS
 
 
 def test_the_simulator_ran_21_algorithms() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -25,7 +24,7 @@ from commcalc.simulate.algorithms import PROGRAMS, all_reduce, program, runs, se
 from commcalc.simulate.exchanges import pairwise_all_to_all
 from commcalc.simulate.trees import first_tree, second_tree
 from commcalc.simulate.wire import SWITCH, Array, Wire, lock_step, run
-from conftest import DATA
+from ring_sim import KINDS, NAMES, ROWS
 
 AG, RS, AR, A2A = Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_REDUCE, Kind.ALL_TO_ALL
 BROADCAST = Kind.BROADCAST
@@ -75,26 +74,6 @@ def counted(kind: Kind, algorithm: Algorithm, n: int, payload: int) -> Wire:
 
 # Counts of another simulator.
 
-ROWS = json.loads((DATA / "ring_sim.json").read_text())["rows"]
-KINDS = {"all-gather": AG, "reduce-scatter": RS, "all-reduce": AR, "all-to-all": A2A}
-NAMES = {
-    "ring (one direction)": Algorithm.RING,
-    "ring (RS+AG, one direction)": Algorithm.RING,
-    "ring (one direction, store and forward)": Algorithm.RING,
-    "ring (bidirectional)": Algorithm.RING_TWO_WAY,
-    "ring (RS+AG, bidirectional)": Algorithm.RING_TWO_WAY,
-    "ring (bidirectional, shortest way)": Algorithm.RING_TWO_WAY,
-    "open line (bidirectional links)": Algorithm.LINE,
-    "open line (RS+AG)": Algorithm.LINE,
-    "open line (store and forward)": Algorithm.LINE,
-    "recursive doubling": Algorithm.RECURSIVE_DOUBLING,
-    "recursive doubling (full buffer)": Algorithm.RECURSIVE_DOUBLING,
-    "recursive halving": Algorithm.RECURSIVE_HALVING,
-    "recursive halving+doubling": Algorithm.RABENSEIFNER,
-    "Bruck": Algorithm.BRUCK,
-    "binomial tree reduce + broadcast": Algorithm.BINOMIAL_TREE,
-    "pairwise (fully connected)": Algorithm.PAIRWISE,
-}
 ONE_PEER_AT_A_TIME = "gather everything, reduce locally"
 
 

@@ -66,7 +66,7 @@ def test_the_full_set_is_what_is_asked_for() -> None:
     assert heads == {(8, 8), (8, 2), (8, 1)}
 
 
-@pytest.mark.parametrize("tp", [3, 5, 6, 7, 12])
+@pytest.mark.parametrize("tp", [3, 5, 6, 7, 12, 16, 24])
 def test_degrees_that_are_no_powers_of_two(tp: int) -> None:
     """Buffers that do not divide go round in unequal chunks: the mean is what the ledger says."""
     for case in cases([LayoutName.MEGATRON, LayoutName.MEGATRON_SP], [tp], everything=False):
@@ -74,14 +74,14 @@ def test_degrees_that_are_no_powers_of_two(tp: int) -> None:
         assert [(run.layout, run.case, check) for check in run.checks if not check.passed] == []
 
 
-@pytest.mark.parametrize("format", [Format.FLOAT32, Format.BFLOAT16])
+@pytest.mark.parametrize("chosen", [Format.FLOAT32, Format.BFLOAT16])
 @pytest.mark.parametrize("seed", range(3))
-def test_short_formats(format: Format, seed: int) -> None:  # noqa: A002
+def test_short_formats(chosen: Format, seed: int) -> None:
     for case in cases([LayoutName.MEGATRON_SP], [4], everything=False):
-        run = run_case(case, precision_of(format), seed)
+        run = run_case(case, precision_of(chosen), seed)
         assert [(run.case, check) for check in run.checks if not check.passed] == []
         worst = max(check.found for check in run.checks if check.what == "forward_error")
-        assert worst > {Format.FLOAT32: 1e-8, Format.BFLOAT16: 1e-3}[format]  # it really was run in that format
+        assert worst > {Format.FLOAT32: 1e-8, Format.BFLOAT16: 1e-3}[chosen]  # it really was run in that format
 
 
 def test_the_seed_gives_the_data() -> None:

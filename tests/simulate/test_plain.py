@@ -204,7 +204,7 @@ def test_the_gradient_of_every_weight_is_its_finite_difference(given: Model) -> 
         single = np.zeros(weight.shape)
         single[np.unravel_index(np.abs(gradients[name]).argmax(), weight.shape)] = 1
         for direction in (towards, single):
-            found = slope(lambda step, name=name, to=direction: case.loss(**{name: case.weights[name] + step * to}))  # type: ignore[misc]
+            found = slope(lambda step, name=name, to=direction: case.loss(**{name: case.weights[name] + step * to}))
             assert agrees(float((gradients[name] * direction).sum()), found), name
 
 

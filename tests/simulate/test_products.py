@@ -131,11 +131,11 @@ def test_parts_of_an_axis() -> None:
     assert wrong(runs) == []
 
 
-@pytest.mark.parametrize("format", [Format.FLOAT32, Format.BFLOAT16])
+@pytest.mark.parametrize("chosen", [Format.FLOAT32, Format.BFLOAT16])
 @pytest.mark.parametrize("seed", range(5))
-def test_short_formats_stay_within_their_tolerance(format: Format, seed: int) -> None:  # noqa: A002
+def test_short_formats_stay_within_their_tolerance(chosen: Format, seed: int) -> None:
     problem = asked("f(A[I_X, J] @ B[J_X, K]) @ D[K, L_X] -> C[I, L]", {"X": 4}, 32)
-    assert wrong(run_strategies(answered(problem), precision_of(format), seed)) == []
+    assert wrong(run_strategies(answered(problem), precision_of(chosen), seed)) == []
 
 
 # It can fail.
@@ -143,7 +143,7 @@ def test_short_formats_stay_within_their_tolerance(format: Format, seed: int) ->
 
 def changed(found: Answer, **fields: object) -> Answer:
     one = found.strategies[0]
-    return found._replace(strategies=(one._replace(**fields),))  # type: ignore[arg-type]
+    return found._replace(strategies=(one._replace(**fields),))
 
 
 def without_a_move(one: Strategy) -> tuple[object, ...]:

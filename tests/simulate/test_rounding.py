@@ -26,22 +26,22 @@ def usual(precision: Precision, what: str) -> float:
     return own.get(what, precision.tolerance)
 
 
-@pytest.mark.parametrize("format", Format)
-def test_at_the_default_sizes_nothing_is_loosened(format: Format) -> None:  # noqa: A002
+@pytest.mark.parametrize("chosen", Format)
+def test_at_the_default_sizes_float64_allows_no_more_and_short_formats_little(chosen: Format) -> None:
     """Without tolerances every error asks what rounding excuses: less than they do, and more than what there is."""
-    precision = precision_of(format)
+    precision = precision_of(chosen)
     bare = precision._replace(tolerance=0.0, gradient_tolerance=0.0, adam_tolerance=0.0)
     for ledger in (LEDGERS[2], LEDGERS[-1]):  # with biases on 2 devices, with many norms on 8
         checks = [check for check in run_trial(ledger, bare, 0) if check.most and not check.what.endswith("copies")]
         assert {check.what for check in checks} >= {"forward_error", "loss_error", "gradient_error"}
         for check in checks:
-            assert check.expected <= (1 if format is Format.FLOAT64 else 3) * usual(precision, check.what)
+            assert check.expected <= (1 if chosen is Format.FLOAT64 else 3) * usual(precision, check.what)
             if check.what in ("forward_error", "gradient_error", "input_gradient_error"):
                 assert check.found <= check.expected <= 60 * check.found
 
 
-@pytest.mark.parametrize("format", Format)
-def test_a_reduction_that_is_left_out_is_caught_in_every_format(format: Format) -> None:  # noqa: A002
+@pytest.mark.parametrize("chosen", Format)
+def test_a_reduction_that_is_left_out_is_caught_in_every_format(chosen: Format) -> None:
     ledger = LEDGERS[0]
     block = ledger.derivations["block"]
 
@@ -51,8 +51,8 @@ def test_a_reduction_that_is_left_out_is_caught_in_every_format(format: Format) 
             return one._replace(event=one.event._replace(step=step))
         return one
 
-    broken = block._replace(forward=tuple(map(unreduced, block.forward)))  # type: ignore[arg-type]
-    checks = run_trial(ledger, precision_of(format), 0, ledger.derivations | {"block": broken})
+    broken = block._replace(forward=tuple(map(unreduced, block.forward)))
+    checks = run_trial(ledger, precision_of(chosen), 0, ledger.derivations | {"block": broken})
     failed = {check.what for check in checks if not check.passed}
     assert {"forward_error", "copies", "gradient_error", "input_gradient_error", "rows"} <= failed
 
