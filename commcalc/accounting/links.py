@@ -21,8 +21,7 @@ def evidence_record(cost: Cost | None) -> dict[str, object]:
     band = evidence.band if evidence else None
     return {
         "confidence": cost.confidence if cost else None,
-        # Phases of several levels one after another are no bound: they may overlap.
-        "lower_bound": cost is not None and evidence is None and cost.algorithm is not Algorithm.HIERARCHICAL,
+        "lower_bound": cost is not None and cost.lower_bound,
         "error_band": {"median": band.median, "p90": band.p90} if band else None,
         "measured_in": evidence.source or None if evidence else None,
     }
@@ -39,15 +38,12 @@ def told_of_times(costs: Sequence[Cost]) -> list[str]:
         said.append("for sizes far from those measured no error is known")
     bare = [cost for cost in costs if cost.evidence is None and cost.time_s]
     which = "times of confidence datasheet" if bands else "times by datasheet rates"
-    if any(cost.algorithm is not Algorithm.HIERARCHICAL for cost in bare):
-        said.append(f"{which} are lower bounds" + (", save hierarchical ones" if _hierarchical(bare) else ""))
+    if any(cost.lower_bound for cost in bare):
+        mixed = not all(cost.lower_bound for cost in bare)
+        said.append(f"{which} are lower bounds" + (", save hierarchical ones" if mixed else ""))
     elif bare:
         said.append(f"{which} are no bounds here: phases of several levels may overlap")
     return said
-
-
-def _hierarchical(costs: Sequence[Cost]) -> bool:
-    return any(cost.algorithm is Algorithm.HIERARCHICAL for cost in costs)
 
 
 def beyond_measured(costs: Iterable[tuple[str, Cost]]) -> list[str]:

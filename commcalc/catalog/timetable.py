@@ -53,6 +53,7 @@ def times(network: Network) -> list[dict[str, object]]:
             "collective": kind,
             "ranks": where.size,
             "confidence": found[0].cost.confidence,
+            "lower_bound": found[0].cost.lower_bound,
             "times": [
                 {"payload_bytes": size, "time_s": float(one.cost.time_s)}
                 for size, one in zip(PAYLOADS, found, strict=True)

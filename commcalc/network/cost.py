@@ -54,6 +54,11 @@ class Cost(NamedTuple):
         return "datasheet" if self.evidence is None else self.evidence.confidence
 
     @property
+    def lower_bound(self) -> bool:
+        """Whether it is by datasheet alone and so a bound; phases one after another are none, as they may overlap."""
+        return self.evidence is None and self.algorithm is not Algorithm.HIERARCHICAL
+
+    @property
     def counted(self) -> tuple[Number, Number]:
         """Latency and bandwidth as they add up to the time: the smaller is 0 where the larger hides it."""
         if not self.overlapped:

@@ -125,12 +125,12 @@ def _times_table(times: Sequence[Mapping[str, object]]) -> Table:
     rows = tuple(
         (
             _group(one),
-            *(format_seconds(_number(each["time_s"])) for each in _dicts(one["times"])), str(one["confidence"]),
+            *(format_seconds(_number(each["time_s"])) for each in _dicts(one["times"])),
+            f"{one['confidence']}{', lower bound' if one['lower_bound'] else ''}",
         )
         for one in times
     )  # fmt: skip
-    title = "Time of one call by payload; datasheet: by rates and latencies, a lower bound inside a level"
-    return Table(title, columns, rows)
+    return Table("Time of one call by payload", columns, rows)
 
 
 def _group(one: Mapping[str, object]) -> str:
