@@ -35,7 +35,7 @@ from commcalc.algebra.sharding import Sharding
 from commcalc.errors import ShardingError
 
 # These pass a pending sum of their output's gradient on to their operands: they are linear.
-_LINEAR = (Rule.CONTRACT, Rule.LOOKUP, Rule.ADD, Rule.BIAS, Rule.TAKE)
+_LINEAR = (Rule.CONTRACT, Rule.LOOKUP, Rule.ADD, Rule.BIAS, Rule.TAKE, Rule.ROUTE, Rule.SHARE, Rule.WEIGH)
 
 
 def derive(program: Program, *, backward: bool = True, regather: bool = True) -> Derivation:
@@ -80,8 +80,8 @@ class _Forward:
         self.natural: dict[str, Sharding] = {}
         self.kept: dict[str, Sharding] = {}
         self.makers: dict[str, Op] = {}
-        # Reshards of a kept tensor by the sharding that the users asked for.
-        self.reshards: dict[tuple[str, Sharding], _Reshard] = {}
+        # Reshards of a kept tensor by the sharding that the users asked for, and their module.
+        self.reshards: dict[tuple[str, Sharding, str], _Reshard] = {}
         self.actions: list[Action] = []
         self.placed: list[Placed] = []
         self.states: list[State] = []
@@ -112,13 +112,26 @@ class _Forward:
     def _bring(self, name: str, need: Sharding, op: Op) -> None:
         if need == self.kept[name]:
             return
-        key = (name, need)
+        key = (name, need, op.module)
         if key in self.reshards:
             self.reshards[key].users.append(op)
             return
         due = self.reshards[key] = _Reshard(reshard(self.kept[name], need), [op])
-        sharers = [user for user in self.program.ops if name in user.inputs and user.rule is op.rule]
+        sharers = [
+            user
+            for user in self.program.ops
+            if name in user.inputs and user.rule is op.rule and user.module == op.module
+            and self._needs_too(user, name, need)
+        ]  # fmt: skip
         self._emit(due.steps, name, *_who(sharers))
+
+    def _needs_too(self, user: Op, name: str, need: Sharding) -> bool:
+        """Whether ``user``, which may come later, asks for ``name`` in the same sharding."""
+        if any(one not in self.kept for one in user.inputs):
+            return True
+        weights = tuple(_stored(self.program, one) for one in user.weights)
+        needs = NEEDS[user.rule](user, [self.kept[one] for one in user.inputs], weights)
+        return needs[user.inputs.index(name)] == need
 
     def _emit(self, steps: tuple[Step, ...], name: str, label: str, sublayer: str) -> None:
         role = self.program.tensors[name].role
@@ -144,10 +157,10 @@ class _Backward:
         self.regather = regather
         self.actions: list[Action] = []
         self.states: list[State] = []
-        # Gradients by tensor and by the sharding in which it was used.
-        self.grads: dict[str, dict[Sharding, list[_Gradient]]] = {}
-        # Weight gradients that wait until the input they need is gathered again, by that input as it is used.
-        self.waiting: dict[Value, list[Differentiate]] = {}
+        # Gradients by tensor, by the sharding in which it was used and the module that did.
+        self.grads: dict[str, dict[tuple[Sharding, str], list[_Gradient]]] = {}
+        # Weight gradients that wait until the input they need is gathered again, by that input as a module uses it.
+        self.waiting: dict[tuple[str, Sharding, str], list[Differentiate]] = {}
         # What is left in the end: the gradients of weights and inputs.
         self.found: dict[str, Value] = {}
         self._count = 0
@@ -164,7 +177,7 @@ class _Backward:
         operands = (*placed.inputs, *placed.weights)
         for at, used in enumerate(operands):
             others = [axis for i, other in enumerate(operands) if i != at for axis in other.varying]
-            others += [axis for axis in placed.output.varying if op.rule is Rule.TAKE]
+            others += [axis for axis in placed.output.varying if op.rule in (Rule.TAKE, Rule.SHARE)]
             pending = [*grad.sharding.unreduced, *(axis for axis in others if axis not in used.varying)]
             made = used.reduced(tuple(dict.fromkeys(pending)))
             if at >= len(placed.inputs):
@@ -177,7 +190,8 @@ class _Backward:
     def _asked(self, name: str) -> bool:
         """Whether anyone asks for the gradient of a tensor: not of an index, nor of what has no derivative."""
         maker = self.run.makers.get(name)
-        return self.run.program.tensors[name].role is not Role.INDEX and (maker is None or maker.differentiable)
+        role = self.run.program.tensors[name].role
+        return role not in (Role.INDEX, Role.MASK) and (maker is None or maker.differentiable)
 
     def finish(self, name: str) -> None:
         """Leave the gradient of an input, where it has one."""
@@ -188,9 +202,10 @@ class _Backward:
         """Bring all gradients of ``name`` to where its maker needs them: one sum, whole where demanded."""
         kept, natural = self.run.kept[name], self.run.natural[name]
         uses = self.grads.pop(name)
-        at_kept = uses.pop(kept, [])
-        for used, gradients in uses.items():
-            self._gather_again(name, used)
+        at_kept = uses.pop((kept, ""), [])
+        for (used, module), gradients in uses.items():
+            if used != kept:
+                self._gather_again(name, used, module)
             who = self._users(gradients)
             back = self._bring(name, self._sum(name, gradients), kept.reduced(), who)
             at_kept = [*at_kept, _Gradient(back, gradients[0].user)]
@@ -240,22 +255,25 @@ class _Backward:
             now = after
         return now
 
-    def _gather_again(self, name: str, used: Sharding) -> None:
+    def _gather_again(self, name: str, used: Sharding, module: str) -> None:
         """The saved tensor was kept split; the weight gradients of its users need it whole again."""
-        due = self.run.reshards[name, used]
-        if self._saved_split(name, used):
+        due = self.run.reshards[name, used, module]
+        if self._saved_split(name, used, module):
             role = self.run.program.tensors[name].role
             for step in due.gathers:
                 event = Event(BACKWARD, step, name, role, *_who(due.users), REGATHER)
                 self.actions.append(Move(event, Value(name, step.before), Value(name, step.after)))
-        self.actions += self.waiting.pop(Value(name, used), [])
+        self.actions += self.waiting.pop((name, used, module), [])
 
-    def _saved_split(self, name: str, used: Sharding) -> bool:
-        due = self.run.reshards.get((name, used))
-        return due is not None and self.regather and any(user.weights for user in due.users) and bool(due.gathers)
+    def _saved_split(self, name: str, used: Sharding, module: str) -> bool:
+        """Whether a gathered input is forgotten: that of linear layers, not of experts nor of norms."""
+        due = self.run.reshards.get((name, used, module))
+        if due is None or not self.regather:
+            return False
+        return bool(due.gathers) and any(user.weights and user.rule is Rule.CONTRACT for user in due.users)
 
     def _give(self, name: str, used: Sharding, gradient: _Gradient) -> None:
-        self.grads.setdefault(name, {}).setdefault(used, []).append(gradient)
+        self.grads.setdefault(name, {}).setdefault((used, gradient.user.module), []).append(gradient)
 
     def _weight(self, placed: Placed, at: int, grad: Value, made: Sharding) -> None:
         name = placed.op.weights[at - len(placed.inputs)]
@@ -263,11 +281,14 @@ class _Backward:
             raise ShardingError(f"weight {name} is used twice in one program", hint="give each use a name of its own")
         value = self.found[name] = self._value(name, made)
         work = Differentiate(placed, at, grad, value)
-        late = [one for one in placed.operands[: len(placed.inputs)] if self._saved_split(one.name, one.sharding)]
+        inputs = [(one.name, one.sharding, placed.op.module) for one in placed.operands[: len(placed.inputs)]]
+        late = [one for one in inputs if self._saved_split(*one)]
         if late:
             self.waiting.setdefault(late[0], []).append(work)
         else:
             self.actions.append(work)
+        if placed.op.syncs_at_once and made.unreduced and not late:
+            self.found[name] = self._bring(name, value, made.reduced(), (placed.op.label, placed.op.sublayer))
         self.states.append(State(BACKWARD, f"d{name}", made, Role.GRADIENT, placed.op.sublayer))
 
     def _value(self, name: str, sharding: Sharding) -> Value:

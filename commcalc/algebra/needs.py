@@ -58,6 +58,26 @@ def _need_unpended(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...]
     return [sharding.reduced() for sharding in inputs]
 
 
+def _need_routed(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...]) -> list[Sharding]:
+    """Tokens as a product needs them, and their choices of the same tokens."""
+    (rows,) = _need_product(op, inputs[:1], weights[:1])
+    return [rows, _alike(inputs[1], rows)]
+
+
+def _need_weighed(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...]) -> list[Sharding]:
+    """What is weighed stays as it is, a pending sum too; its weights are whole, and of the same tokens."""
+    return [inputs[0], _alike(inputs[1], inputs[0])]
+
+
+def _alike(sharding: Sharding, other: Sharding) -> Sharding:
+    """``sharding`` reduced, and split as ``other`` along the dimensions that both have."""
+    found = sharding.reduced()
+    for dim in sharding.dims:
+        if dim in other.dims:
+            found = found.with_dim(dim, other.axes_of(dim))
+    return found
+
+
 NEEDS: dict[Rule, _Needs] = {
     Rule.CONTRACT: _need_product,
     Rule.LOOKUP: _need_unpended,
@@ -68,6 +88,9 @@ NEEDS: dict[Rule, _Needs] = {
     Rule.ATTEND: _need_whole,
     Rule.REDUCE: _need_unpended,
     Rule.TAKE: _need_whole,
+    Rule.ROUTE: _need_routed,
+    Rule.SHARE: _need_unpended,
+    Rule.WEIGH: _need_weighed,
 }
 
 
@@ -75,13 +98,13 @@ def output(
     op: Op, dims: tuple[str, ...], inputs: list[Sharding], weights: tuple[Sharding, ...], kept: Sharding | None
 ) -> Sharding:
     """How the output lies before any reshard."""
-    if op.rule is Rule.CONTRACT:
+    if op.rule in (Rule.CONTRACT, Rule.ROUTE):
         return product_sharding(inputs[0], weights[0], dims)
     if op.rule is Rule.LOOKUP:  # each device finds the rows it has, as if its one-hot columns were split alike
         table = {dim: weights[0].axes_of(dim) for dim in op.over}
         rows = Sharding.of((*inputs[0].dims, *op.over), table | {d: inputs[0].axes_of(d) for d in inputs[0].dims})
         return product_sharding(rows, weights[0], dims)
-    if op.rule is Rule.TAKE:
+    if op.rule in (Rule.TAKE, Rule.SHARE):
         if kept is None:
             raise ShardingError(f"{op.name}: the layout does not say which part of {op.output} a device takes")
         return kept
@@ -89,5 +112,7 @@ def output(
     if op.rule is Rule.REDUCE:
         gone = [axis for dim in op.over for axis in first.axes_of(dim)]
         return Sharding.of(dims, {dim: first.axes_of(dim) for dim in dims}, gone)
-    widest = max(inputs, key=lambda sharding: len(sharding.dims))
-    return Sharding.of(dims, {dim: widest.axes_of(dim) for dim in dims}, first.unreduced)
+    if op.rule is Rule.WEIGH:
+        return Sharding.of(dims, {dim: first.axes_of(dim) for dim in dims}, first.unreduced)
+    held = {dim: next((one.axes_of(dim) for one in inputs if dim in one.dims), ()) for dim in dims}
+    return Sharding.of(dims, held, first.unreduced)

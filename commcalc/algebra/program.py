@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from commcalc.algebra.sharding import Sharding
+from commcalc.errors import ShardingError
 
 
 class Rule(StrEnum):
@@ -24,6 +25,9 @@ class Rule(StrEnum):
     ``ATTEND``     softmax attention: non-linear, needs the dimensions ``over`` whole
     ``REDUCE``     sum or maximum over the dimensions ``over``; pending where those are split
     ``TAKE``       each device takes its part of the dimensions ``over``, which must be whole
+    ``ROUTE``      a contraction with the weight of whichever expert a token was sent to: rows by index, then a product
+    ``SHARE``      what every device holds, seen as a sum over devices of equal parts
+    ``WEIGH``      the first operand times the second, summed over the dimensions ``over``: linear in each
     """
 
     CONTRACT = "contract"
@@ -35,12 +39,16 @@ class Rule(StrEnum):
     ATTEND = "attend"
     REDUCE = "reduce"
     TAKE = "take"
+    ROUTE = "route"
+    SHARE = "share"
+    WEIGH = "weigh"
 
 
 class Role(StrEnum):
-    """Whose element type a tensor has; an index has no gradient."""
+    """Whose element type a tensor has; an index has no gradient, nor has a mask of one byte an element."""
 
     INDEX = "index"
+    MASK = "mask"
     ACTIVATION = "activation"
     WEIGHT = "weight"
     GRADIENT = "gradient"
@@ -78,6 +86,12 @@ class Op(NamedTuple):
     # on its own part of the sum, and nothing is reduced before it.
     # Source: Megatron-LM core/transformer/attention.py (k_layernorm after the gather of shared KV heads).
     partial_gradient: bool = False
+    # Operations of one module bring their input for themselves, and reduce its gradient for themselves; those of no
+    # module share both with all that ask for the same.
+    module: str = ""
+    # The gradient of a weight that devices share is reduced in every backward pass; otherwise it stays a pending sum,
+    # for one call a step.
+    syncs_at_once: bool = False
 
 
 class Program(NamedTuple):
@@ -104,14 +118,19 @@ class Builder:
 
     def input(self, name: str, sharding: Sharding, role: Role = Role.ACTIVATION) -> str:
         """A tensor that comes from outside, as it lies there."""
-        self.tensors[name] = Tensor(name, sharding.dims, role, sharding)
+        self._add(Tensor(name, sharding.dims, role, sharding))
         self.inputs.append(name)
         return name
 
     def weight(self, name: str, sharding: Sharding) -> str:
         """A parameter, as the layout stores it."""
-        self.tensors[name] = Tensor(name, sharding.dims, Role.WEIGHT, sharding)
+        self._add(Tensor(name, sharding.dims, Role.WEIGHT, sharding))
         return name
+
+    def _add(self, tensor: Tensor) -> None:
+        if tensor.name in self.tensors:
+            raise ShardingError(f"{tensor.name} is named twice in program {self.name}")
+        self.tensors[tensor.name] = tensor
 
     def op(
         self,
@@ -129,13 +148,15 @@ class Builder:
         function: str = "",
         differentiable: bool = True,
         partial_gradient: bool = False,
+        module: str = "",
+        syncs_at_once: bool = False,
     ) -> str:
         """Add an operation and the tensor it makes; returns that tensor's name."""
-        self.tensors[output] = Tensor(output, dims, role, kept)
+        self._add(Tensor(output, dims, role, kept))
         self.ops.append(
             Op(
                 name, label or name, self.sublayer, rule, inputs, weights, output, over,
-                function or name, differentiable, partial_gradient,
+                function or name, differentiable, partial_gradient, module, syncs_at_once,
             )
         )  # fmt: skip
         return output

@@ -173,7 +173,7 @@ def test_backward_is_the_transpose_of_forward_and_of_the_products(
 ) -> None:
     """Each forward reshard but an AllReduce comes back transposed; what is left are the input gradients' AllReduces."""
     model = Model(num_key_value_heads=2, parallel_block=parallel)
-    placed = lay_out(layout, Mesh.of({"tp": 4 if kv is KvPolicy.GATHER else 2}), 2, kv)
+    placed = lay_out(layout, Mesh.of({"tp": 4 if kv is KvPolicy.GATHER else 2}), {"K": 2}, kv)
     found = derive(block_program(model, placed), regather=False)
     back = [event.step for event in found.steps(BACKWARD)]
     for event in found.steps(FORWARD):
