@@ -2,68 +2,173 @@
 
 from __future__ import annotations
 
-from commcalc.algebra.program import Builder, Rule
+from typing import NamedTuple
+
+from commcalc.algebra.program import Builder, Role, Rule
 from commcalc.algebra.sharding import Sharding
+from commcalc.transformer.dialects import Dialect
+from commcalc.transformer.layers import Heads, Kind
 from commcalc.transformer.layout import Layout
 from commcalc.transformer.spec import Model, Norm, QkNorm
 
-_HEADS = {"Q": ("T", "N", "H"), "K": ("T", "K", "H"), "V": ("T", "K", "H")}
 QKV = "qkv_proj"
 
 
-def attention(b: Builder, model: Model, layout: Layout, x: str, kept: Sharding | None) -> str:
+class HeadDims(NamedTuple):
+    """The named dimensions of one kind of attention: KV heads, width of queries and keys, of values, all columns."""
+
+    kv: str = "K"
+    width: str = "H"
+    value: str = "H"
+    columns: str = "QKV"
+    keys_are_values: bool = False
+
+    gated: bool = False
+
+    @property
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """The dimensions of Q, K, V, and of the gate that is made with the queries; in this order where fused."""
+        found: dict[str, tuple[str, ...]] = {"Q": ("T", "N", self.width), "K": ("T", self.kv, self.width)}
+        if not self.keys_are_values:
+            found["V"] = ("T", self.kv, self.value)
+        return found | ({"Qgate": ("T", "N", self.value)} if self.gated else {})
+
+
+def head_dims(model: Model, kind: Kind) -> HeadDims:
+    """The dimensions of the heads that layers of a kind have."""
+    gated = model.attention_output_gate
+    if kind.heads is Heads.GLOBAL and model.global_head_dim:
+        return HeadDims("KG", "HG", "HG", "QKVG", model.global_keys_are_values, gated)
+    value = "HV" if model.v_head_dim and not model.kv_lora_rank else "H"
+    if kind.heads is Heads.SLIDING and model.sliding_num_key_value_heads:
+        return HeadDims("KS", "H", value, "QKVS", gated=gated)
+    return HeadDims("K", "H", value, gated=gated)
+
+
+def attention(
+    b: Builder, model: Model, layout: Layout, x: str, kept: Sharding | None, dialect: Dialect, kind: Kind
+) -> str:
     """Add attention on ``x[T, D]``; the output ``Y[T, D]`` is left as the projection makes it, or ``kept``."""
     b.sublayer = "attention"
-    names = _fused_qkv(b, model, layout, x) if layout.gathers_kv else _separate_qkv(b, model, layout, x)
-    if model.qk_norm is not QkNorm.NONE:
-        names["Q"] = _qk_norm(b, model, layout, "Q", names["Q"])
-        names["K"] = _qk_norm(b, model, layout, "K", names["K"])
-    b.op(Rule.ATTEND, "attention", (names["Q"], names["K"], names["V"]), "O", ("T", "N", "H"), over=("T",))
-    b.weight("Wo", layout.weight("N", "H", "D"))
-    return b.op(Rule.CONTRACT, "out_proj", ("O",), "Y", ("T", "D"), weights=("Wo",), kept=kept)
+    dims = head_dims(model, kind)
+    fused = dims.kv in layout.gathers or (dialect.gathers_qkv and dialect.fused_qkv)
+    names = (_fused_qkv if fused else _separate_qkv)(b, model, layout, x, dialect, dims)
+    if model.qk_norm is QkNorm.FULL_WIDTH and model.norm is Norm.RMSNORM and dialect.reduces_squares:
+        _norm_by_squares(b, layout, names, dims)
+    elif model.qk_norm is not QkNorm.NONE:
+        for name in ("Q", "K"):
+            names[name] = _qk_norm(b, model, layout, dialect, name, names[name], dims)
+    if dims.keys_are_values:
+        names["V"] = "K"
+    sinks = (b.weight("sinks", layout.weight("N")),) if kind.sinks else ()
+    heads = ("T", "N", dims.value)
+    out = "Oa" if dims.gated else "O"
+    b.op(Rule.ATTEND, "attention", (names["Q"], names["K"], names["V"]), out, heads, weights=sinks, over=("T",))
+    if dims.gated:
+        b.op(Rule.POINTWISE, "output_gate", (out, "Qgate"), "O", heads)
+    read = "O"
+    rows: tuple[str, ...] = ("N", dims.value)
+    if dialect.gathers_qkv:  # every rank worked on all heads, and goes on with its own columns
+        rows = ("OCOL",)
+        part = Sharding.of(("T", *rows), layout.weights)
+        read = b.op(Rule.POINTWISE, "flatten", ("O",), "Of", ("T", *rows), kept=part, label="out_proj")
+    b.weight("Wo", layout.weight(*rows, "D"))
+    label, module = dialect.linear("out_proj", "out_proj")
+    return b.op(
+        Rule.CONTRACT, "out_proj", (read,), "Y", ("T", "D"), weights=("Wo",), kept=kept, label=label, module=module
+    )  # fmt: skip
 
 
-def _separate_qkv(b: Builder, model: Model, layout: Layout, x: str) -> dict[str, str]:
-    """One weight for each of Q, K and V, split by heads: each rank makes the heads it works on."""
-    names = {}
-    for name, dims in _HEADS.items():
+def _separate_qkv(b: Builder, model: Model, layout: Layout, x: str, dialect: Dialect, dims: HeadDims) -> dict[str, str]:
+    """One weight for each of Q, K and V, split by heads: each rank makes the heads it works on.
+
+    Where they are gathered they are split by columns, through heads if need be.
+    """
+    for name, heads in dims.parts.items():
         low = name.lower()
-        b.weight(f"W{low}", layout.weight("D", *dims[1:]))
-        made = f"{name}w" if model.attention_bias else name
-        b.op(Rule.CONTRACT, f"{low}_proj", (x,), made, dims, weights=(f"W{low}",), label=QKV)
-        if model.attention_bias:
-            b.weight(f"b{low}", layout.weight(*dims[1:]))
-            b.op(Rule.BIAS, f"{low}_bias", (made,), name, dims, weights=(f"b{low}",), label=QKV)
-        names[name] = name
-    return names
+        gathered = dialect.gathers_qkv
+        made_dims = ("T", f"{name[0]}COL") if gathered else heads
+        whole = Sharding.of(made_dims, {}) if gathered else None
+        label, module = dialect.linear("q_proj" if name == "Qgate" else f"{low}_proj", QKV, qkv=True)
+        b.weight(f"W{low}", layout.weight("D", *made_dims[1:]))
+        biased = model.attention_bias and name != "Qgate"
+        output = f"{name}c" if gathered else name
+        made = f"{name}w" if biased else output
+        b.op(
+            Rule.CONTRACT, f"{low}_proj", (x,), made, made_dims, weights=(f"W{low}",), label=label, module=module,
+            kept=None if biased else whole,
+        )  # fmt: skip
+        if biased:
+            b.weight(f"b{low}", layout.weight(*made_dims[1:]))
+            b.op(
+                Rule.BIAS, f"{low}_bias", (made,), output, made_dims, weights=(f"b{low}",), label=label, kept=whole
+            )  # fmt: skip
+        if gathered:
+            b.op(
+                Rule.TAKE, f"heads_{low}", (output,), name, heads, over=made_dims[1:], kept=Sharding.of(heads, {}),
+                label=label, function="unflatten",
+            )  # fmt: skip
+    return {name: name for name in dims.parts}
 
 
-def _fused_qkv(b: Builder, model: Model, layout: Layout, x: str) -> dict[str, str]:
+def _fused_qkv(b: Builder, model: Model, layout: Layout, x: str, dialect: Dialect, dims: HeadDims) -> dict[str, str]:
     """One weight split evenly, whatever heads it cuts through; each rank takes its heads from the whole output.
 
-    Source: Megatron-LM core/transformer/attention.py, get_query_key_value_tensors, num_query_groups < world_size.
+    Sources: Megatron-LM core/transformer/attention.py, get_query_key_value_tensors, num_query_groups < world_size;
+    transformers 5.24.0 configuration_phi3.py, where every rank goes on with all heads.
     """
-    b.weight("Wqkv", layout.weight("D", "QKV"))
+    label, module = dialect.linear(QKV, QKV, qkv=True)
+    shape = ("T", dims.columns)
+    b.weight("Wqkv", layout.weight("D", dims.columns))
     made = "QKVw" if model.attention_bias else "QKV"
-    b.op(Rule.CONTRACT, QKV, (x,), made, ("T", "QKV"), weights=("Wqkv",))
+    whole = Sharding.of(shape, {}) if dialect.gathers_qkv else None
+    b.op(
+        Rule.CONTRACT, QKV, (x,), made, shape, weights=("Wqkv",), label=label, module=module,
+        kept=None if model.attention_bias else whole,
+    )  # fmt: skip
     if model.attention_bias:
-        b.weight("bqkv", layout.weight("QKV"))
-        b.op(Rule.BIAS, "qkv_bias", (made,), "QKV", ("T", "QKV"), weights=("bqkv",), label=QKV)
-    for name, dims in _HEADS.items():
-        heads = Sharding.of(dims, layout.weights)
-        b.op(Rule.TAKE, f"take_{name.lower()}", ("QKV",), name, dims, label="kv_heads", kept=heads, over=("QKV",))
-    return {name: name for name in _HEADS}
+        b.weight("bqkv", layout.weight(dims.columns))
+        b.op(Rule.BIAS, "qkv_bias", (made,), "QKV", shape, weights=("bqkv",), label=label, kept=whole)
+    for name, made_dims in dims.parts.items():
+        heads = Sharding.of(made_dims, {} if dialect.gathers_qkv else layout.weights)
+        b.op(
+            Rule.TAKE, f"take_{name.lower()}", ("QKV",), name, made_dims,
+            label="kv_heads", kept=heads, over=(dims.columns,), function=f"take_{name.lower()}",
+        )  # fmt: skip
+    return {name: name for name in dims.parts}
 
 
-def _qk_norm(b: Builder, model: Model, layout: Layout, name: str, x: str) -> str:
-    low, dims = name.lower(), _HEADS[name]
-    own = dims[2:] if model.qk_norm is QkNorm.HEAD_DIM else dims[1:]
-    over = dims[1:] if model.qk_norm is QkNorm.FULL_WIDTH else dims[2:]
-    weights = [b.weight(f"g{low}", layout.weight(*own))]
-    if model.norm is Norm.LAYERNORM:
-        weights.append(b.weight(f"b{low}_norm", layout.weight(*own)))
+def _qk_norm(b: Builder, model: Model, layout: Layout, dialect: Dialect, name: str, x: str, dims: HeadDims) -> str:
+    low, made = name.lower(), dims.parts[name]
+    own = made[2:] if model.qk_norm is QkNorm.HEAD_DIM else made[1:]
+    over = made[1:] if model.qk_norm is QkNorm.FULL_WIDTH else made[2:]
+    stored = Sharding.of(own, {}) if dialect.gathers_qkv else layout.weight(*own)
+    weights = []
+    if model.qk_norm is not QkNorm.NO_WEIGHT:
+        weights.append(b.weight(f"g{low}", stored))
+        if model.norm is Norm.LAYERNORM:
+            weights.append(b.weight(f"b{low}_norm", stored))
     function = "rmsnorm" if model.norm is Norm.RMSNORM else "layernorm"
     return b.op(
-        Rule.NORM, f"{low}_norm", (x,), f"{name}n", dims,
+        Rule.NORM, f"{low}_norm", (x,), f"{name}n", made,
         weights=tuple(weights), over=over, function=function, partial_gradient=True,
+        syncs_at_once=dialect.syncs_head_norms,
     )  # fmt: skip
+
+
+def _norm_by_squares(b: Builder, layout: Layout, names: dict[str, str], dims: HeadDims) -> None:
+    """Norms over all heads: both sums of squares go round in one call, the heads stay where they are.
+
+    Source: vLLM 0.33.0 model_executor/layers/minimax_rms_norm.
+    """
+    b.op(
+        Rule.REDUCE, "squares", (names["Q"], names["K"]), "squares", ("T", "QK"),
+        label="qk_norm", role=Role.FP32, over=("N", dims.kv, dims.width), kept=Sharding.of(("T", "QK"), {}),
+    )  # fmt: skip
+    for name in ("Q", "K"):
+        low, made = name.lower(), dims.parts[name]
+        weight = b.weight(f"g{low}", layout.weight(*made[1:]))
+        names[name] = b.op(
+            Rule.POINTWISE, f"{low}_norm", (names[name], "squares"), f"{name}n", made,
+            weights=(weight,), label="qk_norm", function=f"{low}_norm_by_squares", partial_gradient=True,
+        )  # fmt: skip

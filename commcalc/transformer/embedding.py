@@ -5,8 +5,10 @@ from __future__ import annotations
 from commcalc.algebra.program import Builder, Program, Role, Rule
 from commcalc.algebra.sharding import Sharding
 from commcalc.transformer.block import norm
+from commcalc.transformer.dialects import Dialect
 from commcalc.transformer.layout import Layout
 from commcalc.transformer.spec import Model, Phase, Positions
+from commcalc.transformer.work import Logits
 
 
 def embedding_program(model: Model, layout: Layout) -> Program:
@@ -33,13 +35,16 @@ def embedding_program(model: Model, layout: Layout) -> Program:
     return b.program()
 
 
-def head_program(model: Model, layout: Layout, phase: Phase) -> Program:
+def head_program(
+    model: Model, layout: Layout, phase: Phase, dialect: Dialect | None = None, logits_of: Logits = Logits.SAMPLED
+) -> Program:
     """The final norm, the head, and then the loss (training) or whole logits to sample from (inference)."""
+    dialect = dialect or Dialect()
     b = Builder("head", "head")
     b.input("X", layout.stream_of("T", "D"))
     read = norm(b, model, layout, "final", "X", "A")
     rows = "T"
-    if phase is Phase.PREFILL:  # only the last position of each sequence is sampled
+    if phase is Phase.PREFILL and logits_of is Logits.SAMPLED:  # only the last position of each sequence is sampled
         rows = "B"
         read = b.op(
             Rule.TAKE, "last_position", (read,), "last", ("B", "D"),
@@ -48,10 +53,12 @@ def head_program(model: Model, layout: Layout, phase: Phase) -> Program:
     table = "E" if model.tie_word_embeddings else "Wlm"
     b.weight(table, layout.weight("V", "D"))
     logits = "logits_w" if model.lm_head_bias else "logits"
-    b.op(Rule.CONTRACT, "lm_head", (read,), logits, (rows, "V"), weights=(table,))
+    whole = Sharding.of((rows, "V"), {}) if dialect.gathers_logits else None
+    kept = None if model.lm_head_bias else whole
+    b.op(Rule.CONTRACT, "lm_head", (read,), logits, (rows, "V"), weights=(table,), kept=kept)
     if model.lm_head_bias:
         b.weight("blm", layout.weight("V"))
-        b.op(Rule.BIAS, "lm_head_bias", (logits,), "logits", (rows, "V"), weights=("blm",), label="lm_head")
+        b.op(Rule.BIAS, "lm_head_bias", (logits,), "logits", (rows, "V"), weights=("blm",), label="lm_head", kept=whole)
     if phase.training:
         _loss(b)
     else:

@@ -10,12 +10,15 @@ sublayers. What must be gathered and reduced follows (`algebra.derive`).
                   (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2)
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.sharding import Sharding
+from commcalc.errors import ShardingError
+from commcalc.transformer.layers import Heads, layers_of
+from commcalc.transformer.spec import Model
 
 TP = "tp"
 # The parts of the TP axis where it is larger than the number of KV heads: one part counts the KV heads, ranks that
@@ -43,7 +46,12 @@ class KvPolicy(StrEnum):
     GATHER = "gather"
 
 
-_WEIGHTS = ("N", "K", "F", "V", "QKV")
+# Heads of every kind of attention, columns of MLPs and experts, rows of the vocabulary.
+_HEADS = ("N", "K", "KG", "KS", "NK", "NV")
+_COLUMNS = ("QKV", "QKVG", "QKVS", "QCOL", "KCOL", "VCOL", "OCOL", "LQKV", "LZ", "LG", "LQKVZ", "LBA", "DO")
+ATTENTION_DIMS = (*_HEADS, *_COLUMNS)
+EXPERT_DIMS = ("M", "S", "F", "GU")
+_WEIGHTS = (*ATTENTION_DIMS, *EXPERT_DIMS, "V")
 _SPLITS: Mapping[LayoutName, tuple[tuple[str, ...], tuple[str, ...]]] = {
     LayoutName.NONE: ((), ()),
     LayoutName.MEGATRON: (_WEIGHTS, ()),
@@ -52,13 +60,17 @@ _SPLITS: Mapping[LayoutName, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 class Layout(NamedTuple):
-    """A layout on a mesh: the axes of each dimension in weights, and in the residual stream."""
+    """A layout on a mesh: the axes of each dimension in weights, and in the residual stream.
+
+    ``gathers`` names the KV heads (by dimension) of which there are fewer than ranks and whose QKV activation is
+    gathered.
+    """
 
     name: LayoutName
     mesh: Mesh
     weights: Mapping[str, tuple[str, ...]]
     stream: Mapping[str, tuple[str, ...]]
-    gathers_kv: bool
+    gathers: frozenset[str] = frozenset()
 
     def weight(self, *dims: str) -> Sharding:
         """How a weight with these dimensions is stored."""
@@ -74,17 +86,58 @@ def splits(name: LayoutName) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return _SPLITS[name]
 
 
-def lay_out(name: LayoutName, mesh: Mesh, kv_heads: int | None, kv: KvPolicy) -> Layout:
-    """The layout ``name`` on ``mesh``; the TP axis is seen as two where it exceeds the KV heads.
+def kv_counts(model: Model) -> dict[str, int]:
+    """KV heads of the layers that there are, by their dimension; latent and linear attention have none."""
+    heads = {kind.heads for kind in layers_of(model).names}
+    own = heads & {Heads.OWN, Heads.GLOBAL, Heads.SLIDING}
+    counts = {}
+    if model.sliding_num_key_value_heads and Heads.SLIDING in own:
+        counts["KS"] = model.sliding_num_key_value_heads
+        own -= {Heads.SLIDING}
+    if model.global_head_dim and Heads.GLOBAL in own:
+        counts["KG"] = model.global_num_key_value_heads
+        own -= {Heads.GLOBAL}
+    if own and model.num_key_value_heads:
+        counts["K"] = model.num_key_value_heads
+    return counts
 
+
+def lay_out(
+    name: LayoutName, mesh: Mesh, kv_heads: Mapping[str, int], kv: KvPolicy, whole: Collection[str] = ()
+) -> Layout:
+    """The layout ``name`` on ``mesh``; the TP axis is seen as several where it exceeds the KV heads.
+
+    ``kv_heads`` counts them by dimension (models may have several kinds); weights stay unsplit along ``whole``.
     Whether the degree is legal is for `transformer.limits` to say.
     """
     tp = mesh.size([TP])
     weights, stream = _SPLITS[name]
-    shared = kv_heads is not None and bool(weights) and tp > kv_heads and tp % kv_heads == 0
-    if shared and kv_heads is not None:
-        mesh = mesh.divide(TP, {TP_KV: kv_heads, TP_REPLICA: tp // kv_heads})
-    axes = dict.fromkeys(weights, mesh.expand([TP]))
+    weights = tuple(dim for dim in weights if dim not in whole)
+    shared = {dim: heads for dim, heads in kv_heads.items() if dim in weights and tp > heads and tp % heads == 0}
     if shared:
-        axes["K"] = (TP_KV,)
-    return Layout(name, mesh, axes, dict.fromkeys(stream, mesh.expand([TP])), shared and kv is KvPolicy.GATHER)
+        mesh = mesh.divide(TP, _parts(tp, sorted(set(shared.values()))))
+    axes = dict.fromkeys(weights, mesh.expand([TP]))
+    for dim, heads in shared.items():
+        parts = mesh.expand([TP])
+        axes[dim] = next(parts[:count] for count in range(1, len(parts) + 1) if mesh.size(parts[:count]) == heads)
+    gathers = frozenset(shared) if kv is KvPolicy.GATHER else frozenset()
+    return Layout(name, mesh, axes, dict.fromkeys(stream, mesh.expand([TP])), gathers)
+
+
+def _parts(tp: int, counts: Sequence[int]) -> dict[str, int]:
+    """The axes that TP is seen as: the first ones together count each kind of KV heads, the last the copies.
+
+    >>> _parts(16, [2, 8])
+    {'tp_kv': 2, 'tp_kv8': 4, 'tp_replica': 2}
+    """
+    found: dict[str, int] = {}
+    before = 1
+    for heads in counts:
+        if heads % before:
+            raise ShardingError(
+                f"{heads} KV heads in some layers and {before} in others cannot both be shared by {tp} ranks",
+                hint="a TP degree that is no larger than the KV heads",
+            )
+        found[TP_KV if before == 1 and not found else f"{TP_KV}{heads}"] = heads // before
+        before = heads
+    return found | {TP_REPLICA: tp // before}

@@ -1,11 +1,13 @@
 """Which degrees are legal, and the rule that forbids the others: every dimension a layout splits must divide."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from commcalc.errors import CommcalcError, IllegalDegree
 from commcalc.transformer.frameworks import HABITS, Habits
-from commcalc.transformer.layout import KvPolicy, splits
+from commcalc.transformer.layers import Ffn, Heads, layers_of
+from commcalc.transformer.layout import KvPolicy, kv_counts, splits
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Parallelism, Workload, padded_vocab, splittable_vocab
 
@@ -29,6 +31,8 @@ class Limit(NamedTuple):
     vocab: Parallelism | None = None
     # The rule holds only for more ranks than these.
     above: int = 0
+    # KV heads of several kinds of layers: those below the degree must divide one another to be shared.
+    nests: tuple[int, ...] = ()
     refusal: str = ""
 
     def allows(self, tp: int) -> bool:
@@ -37,6 +41,9 @@ class Limit(NamedTuple):
             return True
         if self.refusal:
             return tp == 1
+        if self.nests:
+            shared = [count for count in self.nests if count < tp]
+            return all(more % fewer == 0 for fewer, more in pairwise(shared))
         if self.vocab is not None:
             return padded_vocab(self.value, tp, self.vocab.vocab_padding) % tp == 0
         if self.kv is not None and tp > self.value:
@@ -47,6 +54,9 @@ class Limit(NamedTuple):
         """Why ``tp`` is not allowed, with the remainder."""
         if self.refusal:
             return self.refusal
+        if self.nests:
+            counts = " and ".join(str(count) for count in self.nests if count < tp)
+            return f"{counts} KV heads in layers of different kinds cannot all be shared by {tp} ranks"
         if self.name == "sequence" and self.group > 1:
             each = tp * self.group
             return f"{self.value} {self.noun} mod {each} ({tp} ranks x {self.group}) = {self.value % each}"
@@ -85,13 +95,14 @@ class Limit(NamedTuple):
 
 
 def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
-    """The rules that model, layout and framework put on TP; dimensions that the model does not give have none."""
+    """The rules that model, layout and framework put on TP; dimensions that no layer uses, or not given, have none."""
     weights, stream = splits(parallel.layout)
+    kinds = layers_of(model).names
     found = []
     if "N" in weights:
-        found += _of_attention(model, parallel)
+        found += _of_attention(model, parallel, {kind.heads for kind in kinds})
     if "F" in weights:
-        found += _of_columns(model)
+        found += _of_columns(model, {kind.ffn for kind in kinds})
     if "V" in weights and model.vocab_size is not None:
         found.append(
             Limit(name="vocab", key="vocab_size", noun="vocabulary rows", value=model.vocab_size, vocab=parallel)
@@ -105,31 +116,39 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
                 value=work.tokens_per_sequence, group=shares or 1,
             )
         )  # fmt: skip
-    needs_sp = habits is not None and habits.experts_need_sp and model.num_experts and work.phase.training
+    sparse = any(kind.ffn is Ffn.SPARSE for kind in kinds)
+    needs_sp = habits is not None and habits.experts_need_sp and sparse and work.phase.training
     if needs_sp and weights and "T" not in stream:
         refusal = f"{parallel.framework} trains experts on more than one TP rank only with sequence parallelism"
         found.append(Limit(name="experts", key="num_experts", noun="experts", value=model.num_experts, refusal=refusal))
     return found if habits is None else _relaxed(found, habits, model)
 
 
-def _of_attention(model: Model, parallel: Parallelism) -> list[Limit]:
-    """Heads, of every kind of attention that the model has. Latent attention has one KV, held by every rank."""
+def _of_attention(model: Model, parallel: Parallelism, kinds: set[Heads]) -> list[Limit]:
+    """Heads, of every kind of attention that a layer has. Latent attention has one KV, held by every rank."""
     found = []
-    heads, kv = model.num_attention_heads, model.num_key_value_heads
-    if heads is not None:
+    heads, counts = model.num_attention_heads, kv_counts(model)
+    if heads is not None and kinds != {Heads.LINEAR}:
         found.append(Limit(name="heads", key="num_attention_heads", noun="heads", value=heads))
-    if kv is not None and not model.kv_lora_rank:
-        found.append(Limit(name="kv_heads", key="num_key_value_heads", noun="KV heads", value=kv, kv=parallel.kv))
-    if model.global_num_key_value_heads:
+    gathers = parallel.kv is KvPolicy.GATHER
+    for dim, prefix, columns in (("K", "", "QKV"), ("KG", "global_", "QKVG"), ("KS", "sliding_", "QKVS")):
+        count = counts.get(dim)
+        if count is None:
+            continue
+        of = f" of {prefix.removesuffix('_')} layers" if prefix else ""
+        key = f"{prefix}num_key_value_heads"
+        found.append(Limit(name=f"{prefix}kv_heads", key=key, noun=f"KV heads{of}", value=count, kv=parallel.kv))
+        width = model.dims.get(columns)
+        if gathers and width is not None:
+            noun = f"QKV columns{of}"
+            found.append(Limit(name=f"{prefix}qkv", key=f"{prefix}qkv_columns", noun=noun, value=width, above=count))
+    if len(set(counts.values())) > 1 and parallel.kv is not KvPolicy.REFUSE:
         found.append(
             Limit(
-                name="global_kv_heads", key="global_num_key_value_heads", noun="KV heads of global layers",
-                value=model.global_num_key_value_heads, kv=parallel.kv,
+                name="kv_sharing", key="num_key_value_heads", noun="KV heads", value=max(counts.values()),
+                nests=tuple(sorted(set(counts.values()))),
             )
         )  # fmt: skip
-    width = model.dims.get("QKV")
-    if parallel.kv is KvPolicy.GATHER and width is not None and not model.kv_lora_rank:
-        found.append(Limit(name="qkv", key="num_attention_heads", noun="QKV columns", value=width, above=kv or 0))
     grouped = model.quantization_group_size > 1 and not model.kv_lora_rank
     if heads is not None and model.head_dim is not None and grouped:
         found.append(
@@ -138,7 +157,7 @@ def _of_attention(model: Model, parallel: Parallelism) -> list[Limit]:
                 value=heads * model.head_dim, group=model.quantization_group_size,
             )
         )  # fmt: skip
-    for side in ("key", "value"):
+    for side in ("key", "value") if Heads.LINEAR in kinds else ():
         count = getattr(model, f"linear_num_{side}_heads")
         if count:
             key = f"linear_num_{side}_heads"
@@ -146,13 +165,15 @@ def _of_attention(model: Model, parallel: Parallelism) -> list[Limit]:
     return found
 
 
-def _of_columns(model: Model) -> list[Limit]:
+def _of_columns(model: Model, kinds: set[Ffn]) -> list[Limit]:
     """Columns of the dense MLP, of each expert, and of the expert that all tokens share."""
+    sparse = Ffn.SPARSE in kinds
+    dense = Ffn.DENSE in kinds or model.dense_mlp_beside_moe
     columns = (
-        ("ffn", "intermediate_size", "FFN columns", model.intermediate_size),
-        ("expert_ffn", "moe_intermediate_size", "columns of an expert", model.moe_intermediate_size),
+        ("ffn", "intermediate_size", "FFN columns", dense and model.intermediate_size),
+        ("expert_ffn", "moe_intermediate_size", "columns of an expert", sparse and model.moe_intermediate_size),
         ("shared_ffn", "shared_expert_intermediate_size", "columns of the shared expert",
-         model.shared_expert_intermediate_size),
+         sparse and model.shared_expert_intermediate_size),
     )  # fmt: skip
     return [
         Limit(name=name, key=key, noun=noun, value=value, group=model.quantization_group_size)
@@ -167,7 +188,7 @@ def _relaxed(found: Sequence[Limit], habits: Habits, model: Model) -> list[Limit
         refusal = f"transformers has no tp_plan for family {model.family}"
         return [Limit(name="plan", key="family", noun="", value=1, refusal=refusal)]
     free = set(habits.uneven)
-    if model.family in habits.whole_attention:
+    if model.family in habits.whole_attention | habits.gathered_attention:
         free |= {"heads", "kv_heads", "attention"}
     if model.family in habits.whole_experts:
         free |= {"expert_ffn", "shared_ffn"}
@@ -235,6 +256,8 @@ def way_out(rule: Limit, model: Model, tp: int, legal: str) -> str:
         )
     if rule.name == "experts":
         return "--sp"
+    if rule.nests:
+        return f"otherwise legal: {legal}"
     if rule.refusal:
         return "another --framework may split it"
     if rule.name == "sequence" and rule.group > 1:

@@ -22,8 +22,30 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
+class Module(StrEnum):
+    """What selective recomputation runs again, by the names of Megatron-LM's ``--recompute-modules``."""
+
+    CORE_ATTN = "core_attn"
+    LAYERNORM = "layernorm"
+    MOE_ACT = "moe_act"
+    MLP = "mlp"
+    MOE = "moe"
+    SHARED_EXPERTS = "shared_experts"
+    MLA_UP_PROJ = "mla_up_proj"
+
+
+class Logits(StrEnum):
+    """Of which positions prefill makes logits: of the last of each sequence, which is sampled, or of all."""
+
+    SAMPLED = "sampled"
+    ALL = "all"
+
+
 class Framework(StrEnum):
-    """Whose rules say what is legal (`transformer.frameworks`); ``hf`` is the ``tp_plan`` of transformers itself."""
+    """Whose rules say what is legal (`transformer.frameworks`) and how it is run (`transformer.dialects`).
+
+    ``hf`` is the ``tp_plan`` of transformers itself.
+    """
 
     MEGATRON = "megatron"
     VLLM = "vllm"
@@ -104,7 +126,11 @@ class Workload(NamedTuple):
     dtype: Dtype = Dtype.BF16
     grad_dtype: Dtype = Dtype.FP32
     recompute: Recompute = Recompute.NONE
+    recompute_modules: tuple[Module, ...] = (Module.CORE_ATTN,)
     regather: bool = True
+    logits: Logits = Logits.SAMPLED
+    # Prediction layers that are trained beside the model's own (of its num_nextn_predict_layers).
+    predict_layers: int = 0
 
     @property
     def tokens_per_sequence(self) -> int:
@@ -136,8 +162,17 @@ class Workload(NamedTuple):
 
 
 def program_sizes(model: Model, work: Workload, parallel: Parallelism) -> dict[str, int]:
-    """The size of every named dimension of the programs, V padded; those the model does not give are absent."""
+    """The size of every named dimension of the programs, V padded; those the model does not give are absent.
+
+    What transformers and torchtitan deal out in unequal parts counts as if padded to equal ones, as their gathers do.
+    """
     sizes = model.dims | {"T": work.tokens, "B": work.micro_batch_size}
     if "V" in sizes:
         sizes["V"] = padded_vocab(sizes["V"], parallel.tp, parallel.vocab_padding)
+    if parallel.framework in (Framework.HF, Framework.TORCHTITAN) and parallel.layout is not LayoutName.NONE:
+        sizes |= {dim: -(-sizes[dim] // parallel.tp) * parallel.tp for dim in _DEALT if dim in sizes}
     return sizes
+
+
+# Columns and rows that some frameworks deal out unevenly.
+_DEALT = ("V", "F", "GU", "M", "S", "QKV", "QCOL", "KCOL", "VCOL", "OCOL", "LQKV", "LZ", "LG", "LQKVZ", "LBA", "DO")
