@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from commcalc.accounting.gemms import flops_of, gemms_of, weight_bytes_of
 from commcalc.accounting.ledger import RECOMPUTE, UPDATE, Ledger, build
 from commcalc.accounting.links import told_of_times
 from commcalc.accounting.pricing import placement_of
 from commcalc.accounting.rows import Row, Warn
 from commcalc.algebra.collective import Kind, wire_bytes, wire_ratio
-from commcalc.algebra.program import Rule
-from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation, Differentiate, Placed
-from commcalc.algebra.size import Product, Size
+from commcalc.algebra.program import Role
+from commcalc.algebra.schedule import BACKWARD, FORWARD
 from commcalc.network.cost import Algorithm
 from commcalc.network.hierarchy import Priced, egress_rate, price
 from commcalc.network.link import Network
@@ -186,21 +186,27 @@ class _Draft:
         self.hardware = hardware
         self.algorithm = algorithm
         self.peaks = {dtype: _peak(dtype, hardware) for dtype in BUFFERS}
-        block = [row for row in ledger.rows if row.per == "block"]
-        both = {pass_: [row for row in block if _pass_of(row) == pass_] for pass_ in (FORWARD, BACKWARD)}
+        found = [
+            (part, pass_, [row for row in ledger.rows if row.part == part and _pass_of(row) == pass_])
+            for part in ledger.programs.blocks
+            for pass_ in (FORWARD, BACKWARD)
+        ]
         self.passes = tuple(
-            self._pass(pass_, dtype, rows) for dtype in BUFFERS for pass_, rows in both.items() if rows
+            self._pass(part, pass_, dtype, rows) for dtype in BUFFERS for part, pass_, rows in found if rows
         )  # fmt: skip
 
-    def _pass(self, direction: str, dtype: Dtype, rows: Sequence[Row]) -> Pass:
-        gemms = _gemms(self.ledger.derivations["block"], direction, self.ledger.work)
-        flops = sum(_flops(gemm, self.ledger.sizes) for gemm in gemms)
+    def _named(self, row: Row) -> str:
+        """The pass of a row by its name: where blocks differ, with the kind of block."""
+        return _pass_of(row) if len(self.ledger.programs.blocks) == 1 else f"{_pass_of(row)} of {row.part} blocks"
+
+    def _pass(self, part: str, direction: str, dtype: Dtype, rows: Sequence[Row]) -> Pass:
+        gemms = gemms_of(self.ledger.derivations[part], direction, self.ledger.work)
+        flops = sum(flops_of(gemm, self.ledger.sizes) for gemm in gemms)
         seconds = None
         if self.hardware is not None and (peak := self.peaks[dtype]) is not None:
             seconds = flops / self.hardware.flops[peak]
             if self.hardware.hbm_bytes_per_s is not None:
-                weights = [weight for gemm in gemms for weight in gemm.weights]
-                read = sum(int(weight.local_size(dtype.bits).value(self.ledger.sizes)) for weight in weights)
+                read = sum(weight_bytes_of(gemm, dtype, self.ledger.sizes) for gemm in gemms)
                 seconds = max(seconds, read / self.hardware.hbm_bytes_per_s)
         bus = [int(wire_bytes(row.kind, self._payload(row, dtype), row.group_size)) * row.calls for row in rows]
         least = expected = None
@@ -208,7 +214,8 @@ class _Draft:
             rates = [self._rates(row, dtype, self.hardware.network) for row in rows]
             least = sum(sent / one.bound for sent, one in zip(bus, rates, strict=True))
             expected = sum(row.calls * float(one.priced.cost.time_s) for row, one in zip(rows, rates, strict=True))
-        return Pass(direction, dtype, flops, seconds, sum(row.calls for row in rows), sum(bus), least, expected)
+        name = self._named(rows[0])
+        return Pass(name, dtype, flops, seconds, sum(row.calls for row in rows), sum(bus), least, expected)
 
     def measurements(self) -> tuple[Measurement, ...]:
         """Rows that are alike count as one."""
@@ -223,7 +230,7 @@ class _Draft:
         calls: dict[str, int] = {}
         others: dict[str, int] = {}
         for one in rows:
-            counted, name = (calls, _pass_of(one)) if one.per == "block" else (others, one.per)
+            counted, name = (calls, self._named(one)) if one.per == "block" else (others, one.per)
             counted[name] = counted.get(name, 0) + one.calls
         needed = {one.direction: one.needed for one in self.passes if one.dtype is dtype and one.needed is not None}
         stride = min(mesh.stride(axis) for axis in mesh.expand(row.axes))
@@ -238,7 +245,8 @@ class _Draft:
         )  # fmt: skip
 
     def _payload(self, row: Row, dtype: Dtype) -> int:
-        return int(row.payload._replace(bits=dtype.bits).value(self.ledger.sizes))
+        bits = dtype.bits if _activation(row) else row.dtype.bits
+        return int(row.payload._replace(bits=bits).value(self.ledger.sizes))
 
     def _rates(self, row: Row, dtype: Dtype, network: Network) -> Rates:
         """What the links allow and the preset expects; NCCL's kernels for a switch that sums take no FP8.
@@ -282,7 +290,7 @@ def _nothing(ledger: Ledger) -> str:
 
 def _activation(row: Row) -> bool:
     """Whether it moves activations or their gradients, whose type is a choice."""
-    return row.sublayer != "loss" and row.direction != UPDATE
+    return row.role in (Role.ACTIVATION, Role.WEIGHT) and row.direction != UPDATE
 
 
 def _pass_of(row: Row) -> str:
@@ -292,24 +300,6 @@ def _pass_of(row: Row) -> str:
 
 def _peak(dtype: Dtype, hardware: Machine | None) -> Dtype | None:
     return next((one for one in _PEAKS[dtype] if hardware and one in hardware.flops), None)
-
-
-def _gemms(block: Derivation, direction: str, work: Workload) -> list[Placed]:
-    """The products with weights in one pass: each once forward, and once for either gradient backward."""
-    forward = [one for one in block.placed if one.op.rule is Rule.CONTRACT]
-    if direction == FORWARD:
-        return forward
-    backward = [one.placed for one in block.backward if isinstance(one, Differentiate)]
-    again = forward if work.recompute is Recompute.FULL else []
-    return [*again, *(one for one in backward if one.op.rule is Rule.CONTRACT)]
-
-
-def _flops(gemm: Placed, sizes: Mapping[str, int]) -> int:
-    """Two for each multiply-add on one device."""
-    used = (*gemm.inputs, *gemm.weights)
-    dims = dict.fromkeys(dim for one in used for dim in one.dims)
-    axes = dict.fromkeys(axis for one in used for split in one.split for axis in split)
-    return int(Size((Product(2, tuple(dims), tuple(axes)),), 8).value(sizes))
 
 
 def _assumed(draft: _Draft, measurements: Sequence[Measurement]) -> list[str]:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from commcalc.accounting.architecture import architecture_notes
+from commcalc.accounting.programs import Programs
 from commcalc.accounting.rows import Stage, Warn
 from commcalc.algebra.collective import Convention
-from commcalc.algebra.schedule import Derivation
-from commcalc.transformer.layout import TP, TP_KV, TP_REPLICA, KvPolicy, LayoutName
-from commcalc.transformer.limits import limits
+from commcalc.transformer.dialects import Dialect
+from commcalc.transformer.layers import Ffn
+from commcalc.transformer.layout import TP, TP_REPLICA, KvPolicy, LayoutName, kv_counts
 from commcalc.transformer.spec import Model, Phase
-from commcalc.transformer.work import Parallelism, Recompute, Workload, program_sizes
+from commcalc.transformer.work import Framework, Logits, Module, Parallelism, Recompute, Workload, program_sizes
+
+# Modules that recomputation may name, by what a model must have for them.
+_PARTS: Mapping[Module, Callable[[Model], object]] = {
+    Module.MOE: lambda model: model.num_experts,
+    Module.MOE_ACT: lambda model: model.num_experts,
+    Module.SHARED_EXPERTS: lambda model: model.shared_expert_intermediate_size,
+    Module.MLA_UP_PROJ: lambda model: model.kv_lora_rank,
+    Module.MLP: lambda model: not model.num_experts or model.first_k_dense_replace or model.intermediate_size,
+}
 
 
-def warnings_of(model: Model, parallel: Parallelism, work: Workload) -> list[Warn]:
+def warnings_of(model: Model, parallel: Parallelism, work: Workload, programs: Programs) -> list[Warn]:
     """What does not stop the answer, but should be known."""
     found = []
     longest = model.max_position_embeddings
@@ -34,12 +47,8 @@ def warnings_of(model: Model, parallel: Parallelism, work: Workload) -> list[War
                 f"layout none: all {parallel.tp} tp ranks do the same whole work; communication time is zero",
             )
         )
-    kv = model.num_key_value_heads
-    if kv is not None and parallel.tp > kv and parallel.layout is not LayoutName.NONE:
-        gathers = parallel.kv is KvPolicy.GATHER
-        how = "the QKV activation is gathered for them" if gathers else "each holds a copy of its weights and cache"
-        message = f"{kv} KV heads on {parallel.tp} ranks: {parallel.tp // kv} ranks share each KV head, {how}"
-        found.append(Warn("kv-gathered" if gathers else "kv-replicated", message))
+    elif parallel.tp > 1:
+        found += _of_architecture(model, parallel, work, programs)
     rest = (model.num_hidden_layers or 0) % parallel.pp
     if rest:
         found.append(
@@ -51,6 +60,42 @@ def warnings_of(model: Model, parallel: Parallelism, work: Workload) -> list[War
     return found
 
 
+def _of_architecture(model: Model, parallel: Parallelism, work: Workload, programs: Programs) -> list[Warn]:
+    """What the split of this model costs beside traffic, and what the framework does not do by itself."""
+    found = []
+    of = {"K": "", "KS": " of sliding layers", "KG": " of global layers"}
+    if {"N", "M"} <= set(programs.dialect.whole):
+        message = (
+            f"the tp_plan of {model.family} splits nothing of a layer: all {parallel.tp} tp ranks do the same work"
+        )
+        found.append(Warn("nothing-split", message))
+    shared = kv_counts(model) if programs.layout.mesh.parts else {}
+    for dim, kv in shared.items():
+        if parallel.tp > kv:
+            gathers = parallel.kv is KvPolicy.GATHER
+            how = "the QKV activation is gathered for them" if gathers else "each holds a copy of its weights and cache"
+            message = f"{kv} KV heads{of[dim]} on {parallel.tp} ranks: {parallel.tp // kv} ranks share each KV head"
+            found.append(Warn("kv-gathered" if gathers else "kv-replicated", f"{message}, {how}"))
+    sp = parallel.layout is LayoutName.MEGATRON_SP
+    sparse = any(kind.ffn is Ffn.SPARSE for kind in programs.layers.names)
+    if parallel.framework is None and sparse and work.phase.training and not sp:
+        message = "Megatron-LM trains experts on more than one TP rank only with sequence parallelism: --sp"
+        found.append(Warn("experts-without-sp", message))
+    if parallel.framework is Framework.HF and sp:
+        message = (
+            "transformers has no plan that splits the sequence: counted as if each linear layer gathered for itself"
+        )
+        found.append(Warn("plan-of-ones-own", message))
+    absent = [str(module) for module, there in _PARTS.items() if module in work.recompute_modules and not there(model)]
+    if work.recompute is Recompute.SELECTIVE and absent:
+        message = f"--recompute-modules names what {model.name} has not: {', '.join(absent)}"
+        found.append(Warn("nothing-to-recompute", message))
+    if model.index_layers and work.phase.training:
+        message = "every rank runs the indexer of sparse attention whole; what its training moves is not known"
+        found.append(Warn("indexer-not-priced", message))
+    return found
+
+
 def assumptions_of(
     model: Model,
     parallel: Parallelism,
@@ -58,10 +103,11 @@ def assumptions_of(
     convention: Convention,
     busiest: Stage,
     stages: tuple[Stage, ...],
-    derivations: dict[str, Derivation],
+    programs: Programs,
 ) -> list[str]:
     """What the numbers rest on, in plain sentences."""
     said = [
+        _whose(parallel, programs.dialect),
         "wire bytes are what one device sends on a ring: 2(n-1)/n of an AllReduce's payload, (n-1)/n of the others'"
         if convention is Convention.EXACT
         else "textbook convention: wire bytes drop the (n-1)/n of the ring",
@@ -69,7 +115,8 @@ def assumptions_of(
     ]
     if work.phase.training:
         said.append(
-            f"activations and their gradients move in {work.dtype}, gradients of parameters in {work.grad_dtype}"
+            f"activations and their gradients move in {work.dtype}, gradients of parameters in "
+            + (f"{work.grad_dtype}" if not programs.dialect.syncs_head_norms else f"theirs, {work.dtype}")
         )
         if parallel.layout is LayoutName.MEGATRON_SP:
             said.append(
@@ -77,43 +124,69 @@ def assumptions_of(
                 if work.regather
                 else "gathered inputs of column-parallel layers are kept for the weight gradients (no re-gather)"
             )
-        repeats = {
-            Recompute.NONE: "nothing is recomputed",
-            Recompute.SELECTIVE: "the inside of attention is recomputed, which repeats no collective",
-            Recompute.FULL: "every layer is recomputed whole, which repeats its forward collectives",
-        }
-        said.append(repeats[work.recompute])
+        said.append(_recomputed(work, programs.dialect))
     elif work.phase is Phase.DECODE:
         said.append(f"decode: one token for each of {work.micro_batch_size} sequences; logits are gathered whole")
     else:
-        said.append("prefill: logits are made for the last position of each sequence and gathered whole")
+        which = "the last position of each sequence" if work.logits is Logits.SAMPLED else "every position"
+        said.append(f"prefill: logits are made for {which} and gathered whole")
     if work.dtype.bits < 16:
         said.append(
             f"every activation collective is counted in {work.dtype}; frameworks may keep reductions in 16 bits"
         )
-    if model.parallel_block:
-        said.append(
-            "parallel block: both branches' partial sums are added and reduced once, as vLLM and PaLM do "
-            "(Megatron core has no parallel block)"
-        )
+    said += architecture_notes(model, parallel, work, programs)
     if model.vocab_size is None:
         said.append("vocab_size is not given: embedding, final norm, head and loss are left out")
     else:
         rows = program_sizes(model, work, parallel)["V"]
         padded = f"padded from {model.vocab_size} to {rows} rows" if rows != model.vocab_size else "needs no padding"
         said.append(f"vocabulary {padded} (rule {parallel.vocab_padding})")
-    known = {rule.name for rule in limits(model, parallel, work)}
-    wanted = () if parallel.layout is LayoutName.NONE else ("heads", "kv_heads", "ffn")
-    unchecked = [name for name in wanted if name not in known]
+    keys = {"heads": model.num_attention_heads, "kv_heads": model.num_key_value_heads, "ffn": model.intermediate_size}
+    dense = any(kind.ffn is Ffn.DENSE for kind in programs.layers.names)
+    unchecked = [name for name, size in keys.items() if size is None and (name != "ffn" or dense)]
+    unchecked = [] if parallel.layout is LayoutName.NONE else unchecked
     if unchecked and parallel.tp > 1:
         said.append(f"not given, so not checked for divisibility: {', '.join(unchecked)}")
-    kv = model.num_key_value_heads
-    if kv is not None and parallel.tp > kv and parallel.layout is not LayoutName.NONE:
-        shared = f"{TP} {parallel.tp} is seen as {TP_KV} {kv} x {TP_REPLICA} {parallel.tp // kv}"
-        said.append(f"{shared}: ranks that differ only in {TP_REPLICA} hold the same KV head")
+    parts = dict(programs.layout.mesh.parts).get(TP, ())
+    if parts:
+        sizes = programs.layout.mesh.sizes
+        shared = f"{TP} {parallel.tp} is seen as {' x '.join(f'{part} {sizes[part]}' for part in parts)}"
+        alike = f"ranks that differ only in {TP_REPLICA} hold the same KV head"
+        said.append(
+            f"{shared}: {alike if len(parts) == 2 else 'KV heads are split over as many of these as there are'}"
+        )
     if len(stages) > 1:
         rest = (model.num_hidden_layers or 0) % len(stages)
         if rest:
             said.append(f"layers that do not divide over the stages go to the first {rest}, one each")
         said.append(f"the busiest of {len(stages)} stages is stage {busiest.number} with {busiest.layers} layers")
-    return said + [note for derivation in derivations.values() for note in derivation.program.notes]
+    if work.predict_layers:
+        count = work.predict_layers
+        said.append(f"prediction layers on the last stage: {count}, each with embedding, head and loss again")
+    elif model.num_nextn_predict_layers and work.phase.training:
+        count = model.num_nextn_predict_layers
+        said.append(f"prediction layers ({count}) are not counted: --predict-layers {count} counts them")
+    return said + [note for derivation in programs.derivations.values() for note in derivation.program.notes]
+
+
+def _whose(parallel: Parallelism, dialect: Dialect) -> str:
+    """Whose code runs the model, and where that was read."""
+    if parallel.framework is None:
+        return f"no framework is named: run as in {dialect.source}, without its refusals"
+    return f"framework {dialect.framework}: as in {dialect.source}"
+
+
+def _recomputed(work: Workload, dialect: Dialect) -> str:
+    """What the backward pass runs again."""
+    if work.recompute is Recompute.NONE:
+        return "nothing is recomputed"
+    if work.recompute is Recompute.FULL:
+        last = ", save the last of each layer, before which it stops" if dialect.stops_early else ""
+        return f"every layer is recomputed whole, which repeats its forward collectives{last}"
+    if dialect.framework is Framework.TORCHTITAN:
+        return "selective recomputation saves what was scattered and gathers again what was gathered"
+    quiet = {Module.CORE_ATTN: "the inside of attention", Module.LAYERNORM: "norms", Module.MOE_ACT: "activations"}
+    if set(work.recompute_modules) <= quiet.keys():
+        what = " and ".join(quiet[module] for module in work.recompute_modules)
+        return f"{what} {'is' if what.startswith('the') else 'are'} recomputed, which repeats no collective"
+    return f"recomputed: {', '.join(work.recompute_modules)}, with their forward collectives"

@@ -6,7 +6,7 @@ from commcalc.accounting.ledger import Ledger
 from commcalc.accounting.links import explain_time, explain_wire
 from commcalc.accounting.pricing import Entry, PricedLedger
 from commcalc.accounting.rows import Row
-from commcalc.transformer.spec import KEY_OF_DIM, Phase
+from commcalc.transformer.spec import KEY_OF_DIM, MADE_DIMS, Phase
 from commcalc.units import format_bytes
 
 
@@ -31,11 +31,17 @@ def _calls(row: Row, ledger: Ledger) -> str:
         return f"calls = {row.calls} in a step"
     each = counted(ledger.microbatches, "microbatch")
     if row.per == "block":
-        each = f"{counted(ledger.stage.layers, 'block')} * {each}"
+        each = f"{_blocks(row.part, ledger)} * {each}"
     if times == 0:
         end = "first" if row.part == "embedding" else "last"
         return f"calls = {row.calls} per {row.per} on the {end} stage; none on stage {ledger.stage.number}, the busiest"
     return f"calls = {row.calls} per {row.per} * {each} = {times} in a step"
+
+
+def _blocks(part: str, ledger: Ledger) -> str:
+    """How many blocks of a kind the stage has: ``80 blocks``, ``58 moe blocks``."""
+    kind = "block" if len(ledger.programs.blocks) == 1 else f"{part} block"
+    return counted(ledger.stage.times[part], kind)
 
 
 def counted(number: int, what: str) -> str:
@@ -66,25 +72,27 @@ def _meaning(name: str, ledger: Ledger) -> str:
         return f"tokens of a microbatch = {work.micro_batch_size} * {tokens}"
     if name == "B":
         return "sequences of a microbatch"
-    if name == "QKV":
-        sizes = ledger.sizes
-        return f"(N + 2*K)*H = ({sizes['N']} + 2*{sizes['K']})*{sizes['H']}"
     if name == "V":
         return "vocab_size, padded"
-    return KEY_OF_DIM.get(name, f"ranks of axis {name}")
+    if name == "QKV" and "HV" not in ledger.sizes and not ledger.model.attention_output_gate:
+        sizes = ledger.sizes
+        return f"(N + 2*K)*H = ({sizes['N']} + 2*{sizes['K']})*{sizes['H']}"
+    return KEY_OF_DIM.get(name) or MADE_DIMS.get(name) or f"ranks of axis {name}"
 
 
 def explain_totals(priced: PricedLedger) -> list[str]:
     """How block, stage and step add up, in wire bytes."""
     ledger = priced.ledger
-    block = [entry.row for entry in priced.entries if entry.row.per == "block"]
-    terms = " + ".join(format_bytes(row.wire_bytes) for row in block) or "0"
     totals = priced.totals
-    lines = [
-        f"block = {terms} = {format_bytes(totals['block']['all'].wire_bytes)} B on the wire",
-        f"stage = {counted(ledger.stage.layers, 'block')} * {format_bytes(totals['block']['all'].wire_bytes)}"
-        f" = {format_bytes(totals['stage']['all'].wire_bytes)} B",
-    ]
+    lines, shares = [], []
+    for name, block in priced.blocks.items():
+        rows = [entry.row for entry in priced.entries if entry.row.part == name]
+        terms = " + ".join(format_bytes(row.wire_bytes) for row in rows) or "0"
+        kind = "block" if len(priced.blocks) == 1 else f"{name} block"
+        wire = format_bytes(block["all"].wire_bytes)
+        lines.append(f"{kind} = {terms} = {wire} B on the wire")
+        shares.append(f"{_blocks(name, ledger)} * {wire}")
+    lines.append(f"stage = {' + '.join(shares)} = {format_bytes(totals['stage']['all'].wire_bytes)} B")
     rest = [entry.row for entry in priced.entries if entry.row.per != "block" and ledger.times_in_step(entry.row)]
     outside = "".join(f" + {ledger.times_in_step(row)} * {format_bytes(row.wire_bytes)}" for row in rest)
     stages = f"{counted(ledger.microbatches, 'microbatch')} * {format_bytes(totals['stage']['all'].wire_bytes)}"

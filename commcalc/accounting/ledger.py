@@ -1,28 +1,27 @@
 """The ledger: one row per collective of a model under a layout, and what a block, a stage and a step add up to.
 
-Rows are derived (`algebra.derive`) from three programs: the embedding, one block, the head with its loss. A row's
-payload is of one call; ``calls`` is how often it happens ``per`` block, microbatch or step.
+Rows are derived (`algebra.derive`) from programs: the embedding, one block of each kind, the head with its loss. A
+row's payload is of one call; ``calls`` is how often it happens ``per`` block, microbatch or step.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from commcalc.accounting.assumptions import assumptions_of, warnings_of
+from commcalc.accounting.programs import EMBEDDING, HEAD, Programs, programs_of, repeated, stages_of
 from commcalc.accounting.rows import Row, Stage, Warn
 from commcalc.algebra.collective import Convention, Kind, wire_bytes
-from commcalc.algebra.derive import derive
 from commcalc.algebra.notation import format_tensor
 from commcalc.algebra.program import Role
 from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation, Event
 from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.size import Product, Size, total
 from commcalc.errors import CommcalcError, IllegalDegree, SpecError, UsageError, raise_all
-from commcalc.transformer.block import block_program
-from commcalc.transformer.embedding import embedding_program, head_program
-from commcalc.transformer.layout import Layout, LayoutName, lay_out
+from commcalc.transformer.frameworks import refusals
+from commcalc.transformer.layout import Layout, LayoutName
 from commcalc.transformer.limits import violations
-from commcalc.transformer.spec import KEY_OF_DIM, Model
-from commcalc.transformer.work import Framework, Parallelism, Recompute, Workload, program_sizes
+from commcalc.transformer.spec import Model, key_of
+from commcalc.transformer.work import Parallelism, Workload, program_sizes
 from commcalc.units import Dtype
 
 GROUPS = ("tp", "cp", "ep", "dp", "pp")
@@ -33,17 +32,16 @@ MOST_STAGES = 4096
 class Ledger(NamedTuple):
     """All rows, with what they were derived from.
 
-    ``rows`` holds each block row once, the embedding's and head's rows, and the update rows of ``stage``, whose step is
-    counted: the busiest. ``sizes`` maps every name in the formulas to its number.
+    ``rows`` holds the rows of each kind of block once, those of embedding and head, and the update rows of ``stage``,
+    whose step is counted: the busiest. ``sizes`` maps every name in the formulas to its number.
     """
 
     model: Model
     parallel: Parallelism
     work: Workload
     convention: Convention
-    layout: Layout
+    programs: Programs
     sizes: dict[str, int]
-    derivations: dict[str, Derivation]
     rows: tuple[Row, ...]
     stage: Stage
     stages: tuple[Stage, ...]
@@ -52,25 +50,39 @@ class Ledger(NamedTuple):
     warnings: tuple[Warn, ...]
 
     @property
-    def sublayers(self) -> tuple[str, ...]:
-        """The sublayers of the rows, in the order the forward pass meets them."""
-        order = [name for name in ("embedding", "block", "head") if name in self.derivations]
-        met = [op.sublayer for name in order for op in self.derivations[name].program.ops]
-        known = list(dict.fromkeys([*met, *(row.sublayer for row in self.rows)]))
-        return tuple(name for name in known if any(row.sublayer == name for row in self.rows))
+    def layout(self) -> Layout:
+        """How dimensions lie on the mesh."""
+        return self.programs.layout
+
+    @property
+    def derivations(self) -> dict[str, Derivation]:
+        """The schedule of every program."""
+        return self.programs.derivations
+
+    @property
+    def sections(self) -> tuple[tuple[str, str], ...]:
+        """Program and sublayer of the rows, in the order the forward pass meets them."""
+        met = [(name, op.sublayer) for name, one in self.derivations.items() for op in one.program.ops]
+        known = dict.fromkeys([*met, *((row.part, row.sublayer) for row in self.rows)])
+        there = {(row.part, row.sublayer) for row in self.rows}
+        return tuple(section for section in known if section in there)
 
     @property
     def dtypes(self) -> dict[Role, Dtype]:
         """The element type in which tensors of each role are sent."""
         return _dtypes(self.work)
 
+    @property
+    def usual(self) -> str:
+        """The kind of block that most layers are of."""
+        return self.programs.layers.usual
+
     def times_in_step(self, row: Row, stage: Stage | None = None) -> int:
         """How often ``row`` happens in a step on one device of ``stage`` (the busiest by default)."""
         at = self.stage if stage is None else stage
         if row.per == "step":
             return row.calls
-        each = {"block": at.layers, "embedding": int(at.first), "head": int(at.last)}[row.part]
-        return row.calls * each * self.microbatches
+        return row.calls * at.times[row.part] * self.microbatches
 
 
 def build(
@@ -91,72 +103,73 @@ def build(
         [
             *_unpriced(model),
             *_not_priced(parallel),
+            *refusals(model, parallel, work),
             *violations(model, parallel, work),
             *_stages_fit(model, parallel),
+            *_predictable(model, work),
             *work.uneven_batch(parallel.dp),
         ]
     )
     raise_all(_missing(model))  # of a question that has an answer
     microbatches = work.microbatches(parallel.dp)
-    layout = lay_out(parallel.layout, parallel.mesh, model.num_key_value_heads, parallel.kv)
-    sizes = program_sizes(model, work, parallel) | layout.mesh.sizes
-
-    programs = {"block": block_program(model, layout)}
-    if model.vocab_size is not None:
-        programs["embedding"] = embedding_program(model, layout)
-        programs["head"] = head_program(model, layout, work.phase)
-    derivations = {
-        name: derive(program, backward=work.phase.training, regather=work.regather)
-        for name, program in programs.items()
-    }
-    raise_all(_missing_sizes(derivations, sizes))
-    draft = _Draft(work, convention, layout, sizes)
-    rows = draft.rows(derivations)
-    stages = _stages(model, parallel)
+    programs = programs_of(model, parallel, work)
+    sizes = program_sizes(model, work, parallel) | programs.layout.mesh.sizes
+    raise_all(_missing_sizes(programs.derivations, sizes))
+    draft = _Draft(work, convention, programs, sizes)
+    rows = draft.rows()
+    stages = stages_of(model, parallel, programs, work.predict_layers)
     most_bytes = max(stages, key=lambda one: (draft.sent(rows, one, microbatches), -one.number))
     busiest = most_bytes if stage is None else stages[stage]
-    rows += draft.updates(derivations, busiest)
-    warnings += warnings_of(model, parallel, work)
+    rows += draft.updates(busiest)
+    warnings += warnings_of(model, parallel, work, programs)
+    said = tuple(assumptions_of(model, parallel, work, convention, busiest, stages, programs))
     return Ledger(
-        model, parallel, work, convention, layout, sizes, derivations, tuple(rows), busiest, stages, microbatches,
-        tuple(assumptions_of(model, parallel, work, convention, busiest, stages, derivations)), tuple(warnings),
+        model, parallel, work, convention, programs, sizes, tuple(rows), busiest, stages, microbatches, said,
+        tuple(warnings),
     )  # fmt: skip
+
+
+def update_rows(ledger: Ledger, stage: Stage) -> list[Row]:
+    """The rows that another stage has once per step."""
+    if not ledger.work.phase.training:
+        return []
+    return _Draft(ledger.work, ledger.convention, ledger.programs, ledger.sizes).updates(stage)
 
 
 class _Draft:
     """Turns events into rows."""
 
-    def __init__(self, work: Workload, convention: Convention, layout: Layout, sizes: dict[str, int]) -> None:
+    def __init__(self, work: Workload, convention: Convention, programs: Programs, sizes: dict[str, int]) -> None:
         self.work = work
         self.convention = convention
-        self.layout = layout
+        self.programs = programs
         self.sizes = sizes
         self.dtypes = _dtypes(work)
 
-    def rows(self, derivations: dict[str, Derivation]) -> list[Row]:
-        """The rows of every program in the order they run: embedding, block, head forward; then backward."""
-        order = [name for name in ("embedding", "block", "head") if name in derivations]
-        rows = [self._event(name, FORWARD, e) for name in order for e in derivations[name].steps(FORWARD)]
-        for name in reversed(order):
-            if name == "block" and self.work.phase.training and self.work.recompute is Recompute.FULL:
-                again = derivations[name].steps(FORWARD)
-                rows += [self._event(name, RECOMPUTE, event, "repeated by full recomputation") for event in again]
+    def rows(self) -> list[Row]:
+        """The rows of every program in the order they run: embedding, blocks, head forward; then backward."""
+        derivations = self.programs.derivations
+        rows = [self._event(name, FORWARD, e) for name, one in derivations.items() for e in one.steps(FORWARD)]
+        for name in reversed(derivations):
+            again, why = repeated(name, derivations[name], self.programs.dialect, self.work)
+            rows += [self._event(name, RECOMPUTE, event, why) for event in again]
             rows += [self._event(name, BACKWARD, event) for event in derivations[name].steps(BACKWARD)]
         return [row for row in rows if row.group_size > 1]
 
-    def updates(self, derivations: dict[str, Derivation], stage: Stage) -> list[Row]:
+    def updates(self, stage: Stage) -> list[Row]:
         """One coalesced AllReduce per group for the gradients of replicated parameters, once per step.
 
         Source: Megatron-LM core/distributed/finalize_model_grads.py, _allreduce_non_tensor_model_parallel_grads.
         """
-        layers = {"embedding": int(stage.first), "block": stage.layers, "head": int(stage.last)}
         groups: dict[tuple[str, ...], list[tuple[str, Size]]] = {}
         bits = self.work.grad_dtype.bits
-        for name, derivation in derivations.items():
+        for name, derivation in self.programs.derivations.items():
+            # Embedding and head hold their weights once, however often they run.
+            times = min(stage.times[name], 1) if name in (EMBEDDING, HEAD) else stage.times[name]
             for weight, grad in derivation.pending:
-                if layers[name]:
+                if times:
                     held = grad.local_elements()
-                    size = Size((Product(layers[name], held.dims, held.axes),), bits)
+                    size = Size((Product(times, held.dims, held.axes),), bits)
                     groups.setdefault(grad.unreduced, []).append((weight, size))
         rows = []
         for axes, members in groups.items():
@@ -165,23 +178,23 @@ class _Draft:
             note = "gradients of parameters that the ranks of the group hold alike, in one call"
             row = self._row(
                 "all", UPDATE, "replicated parameters", "gradient_sync", Kind.ALL_REDUCE, axes, names,
-                self.work.grad_dtype, payload, "step", note,
+                Role.GRADIENT, payload, "step", note,
             )  # fmt: skip
             rows.append(row)
         return [row for row in rows if row.group_size > 1]
 
     def sent(self, rows: Iterable[Row], stage: Stage, microbatches: int) -> int:
-        """Wire bytes of a stage's microbatches, to find the busiest."""
-        each = {"block": stage.layers, "embedding": int(stage.first), "head": int(stage.last)}
-        return sum(row.wire_bytes * row.calls * each[row.part] for row in rows) * microbatches
+        """Wire bytes of a stage in a step, to find the busiest."""
+        once = sum(row.wire_bytes * row.calls for row in self.updates(stage)) if self.work.phase.training else 0
+        return sum(row.wire_bytes * row.calls * stage.times[row.part] for row in rows) * microbatches + once
 
     def _event(self, part: str, direction: str, event: Event, note: str = "") -> Row:
         step = event.step
-        dtype = self.dtypes[event.role]
-        per = "block" if part == "block" else "microbatch"
+        payload = step.payload(self.dtypes[event.role].bits)
+        per = "block" if part in self.programs.blocks else "microbatch"
         return self._row(
             part, direction, event.sublayer, event.label, step.kind, step.axes,
-            self.notation(event.tensor, step.before), dtype, step.payload(dtype.bits), per, note or event.note,
+            self.notation(event.tensor, step.before), event.role, payload, per, note or event.note,
         )  # fmt: skip
 
     def _row(
@@ -193,25 +206,27 @@ class _Draft:
         kind: Kind,
         axes: tuple[str, ...],
         tensor: str,
-        dtype: Dtype,
+        role: Role,
         payload: Size,
         per: str,
         note: str,
     ) -> Row:
-        mesh = self.layout.mesh
+        mesh = self.programs.layout.mesh
         n = mesh.size(axes)
         count = payload.value(self.sizes)
         return Row(
-            part, direction, sublayer, op, kind, mesh.owner(axes[0]), n, axes, tensor, dtype, payload, count,
-            wire_bytes(kind, count, n, self.convention), 1, per, note,
+            part, direction, sublayer, op, kind, mesh.owner(axes[0]), n, axes, tensor, role, self.dtypes[role],
+            payload, count, wire_bytes(kind, count, n, self.convention), 1, per, note,
         )  # fmt: skip
 
     def notation(self, name: str, sharding: Sharding) -> str:
-        return format_tensor(name, sharding, self.layout.mesh)
+        return format_tensor(name, sharding, self.programs.layout.mesh)
 
 
 def _dtypes(work: Workload) -> dict[Role, Dtype]:
-    return {Role.ACTIVATION: work.dtype, Role.WEIGHT: work.dtype, Role.GRADIENT: work.grad_dtype, Role.FP32: Dtype.FP32}
+    narrow = {Role.MASK: Dtype.INT8, Role.INDEX: Dtype.INT64}
+    activations = {Role.ACTIVATION: work.dtype, Role.WEIGHT: work.dtype}
+    return narrow | activations | {Role.GRADIENT: work.grad_dtype, Role.FP32: Dtype.FP32}
 
 
 def _without_idle_sp(parallel: Parallelism, warnings: list[Warn]) -> Parallelism:
@@ -240,11 +255,6 @@ def _not_priced(parallel: Parallelism) -> list[CommcalcError]:
         found.append(
             UsageError(f"sharded optimizer states have no ledger yet: zero {parallel.zero}", where=where, hint=hint)
         )
-    if parallel.framework not in (None, Framework.MEGATRON):
-        message = f"the ledger follows megatron only so far, not {parallel.framework}"
-        where = f"parallelism.framework (--framework {parallel.framework})"
-        hint = f"commcalc degrees --framework {parallel.framework} knows its rules"
-        found.append(UsageError(message, where=where, hint=hint))
     return found
 
 
@@ -276,11 +286,11 @@ def _missing_sizes(derivations: dict[str, Derivation], sizes: dict[str, int]) ->
     missing = {dim for sharding in held for dim in sharding.dims} - sizes.keys()
     return [
         SpecError(
-            f"the model does not give {KEY_OF_DIM[dim]}, needed for the sizes of the rows",
-            where=f"model.{KEY_OF_DIM[dim]}",
-            hint=f"add {KEY_OF_DIM[dim]} to the model, or --set model.{KEY_OF_DIM[dim]}=N",
+            f"the model does not give {key}, needed for the sizes of the rows",
+            where=f"model.{key}",
+            hint=f"add {key} to the model, or --set model.{key}=N",
         )
-        for dim in sorted(missing)
+        for key in dict.fromkeys(key_of(dim) for dim in sorted(missing))
     ]
 
 
@@ -300,9 +310,15 @@ def _stages_fit(model: Model, parallel: Parallelism) -> list[CommcalcError]:
     ]
 
 
-def _stages(model: Model, parallel: Parallelism) -> tuple[Stage, ...]:
-    layers = model.num_hidden_layers or 0
-    each, more = divmod(layers, parallel.pp)
-    return tuple(
-        Stage(index, each + (index < more), index == 0, index == parallel.pp - 1) for index in range(parallel.pp)
-    )
+def _predictable(model: Model, work: Workload) -> list[CommcalcError]:
+    """Prediction layers are those that the model has, and run in training with embedding and head."""
+    asked, where = work.predict_layers, f"workload.predict_layers (--predict-layers {work.predict_layers})"
+    if not asked:
+        return []
+    if not work.phase.training:
+        message = f"prediction layers are counted in training only, not in {work.phase}"
+        return [UsageError(message, where=where, hint="leave it out, or --phase train")]
+    if asked > model.num_nextn_predict_layers:
+        message = f"{asked} prediction layers, {model.name} has {model.num_nextn_predict_layers}"
+        return [UsageError(message, where=where, hint="--set model.num_nextn_predict_layers=N")]
+    return []

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from commcalc.accounting.ledger import GROUPS, Ledger, build
+from commcalc.accounting.ledger import GROUPS, Ledger, build, update_rows
 from commcalc.accounting.links import beyond_measured, told_of_times
 from commcalc.accounting.rows import Row, Stage, Warn
 from commcalc.algebra.collective import Convention, Kind
@@ -58,11 +58,15 @@ class Total(NamedTuple):
 
 
 class PricedLedger(NamedTuple):
-    """A ledger with its prices and totals: ``totals[scope][group]``, scopes block, stage and step."""
+    """A ledger with its prices and totals: ``totals[scope][group]``, scopes block (the usual kind), stage and step.
+
+    ``blocks`` has the block by kind.
+    """
 
     ledger: Ledger
     entries: tuple[Entry, ...]
     totals: dict[str, dict[str, Total]]
+    blocks: dict[str, dict[str, Total]]
     warnings: tuple[Warn, ...]
     assumptions: tuple[str, ...]
 
@@ -80,17 +84,27 @@ def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm =
     """
     entries = _priced(ledger, network, algorithm)
     if network is not None and len(ledger.stages) > 1:
-        slowest = max(ledger.stages, key=lambda stage: (_stage_seconds(ledger, entries, stage), -stage.number))
+        known: dict[tuple[tuple[str, int], ...], float] = {}
+
+        def seconds(stage: Stage) -> float:
+            alike = tuple(stage.times.items())
+            if alike not in known:
+                known[alike] = _stage_seconds(ledger, entries, stage, network, algorithm)
+            return known[alike]
+
+        slowest = max(ledger.stages, key=lambda stage: (seconds(stage), -stage.number))
         if slowest != ledger.stage:
             again = build(ledger.model, ledger.parallel, ledger.work, ledger.convention, slowest.number)
             ledger = again._replace(warnings=ledger.warnings)
             entries = _priced(ledger, network, algorithm)
+    timed = network is not None
+    blocks = {name: _totals(entries, {name: 1}, timed) for name in ledger.programs.blocks}
     totals = {
-        "block": _totals(entries, {"block": 1}),
-        "stage": _totals(entries, {"block": ledger.stage.layers}),
-        "step": _by_group([(entry, ledger.times_in_step(entry.row)) for entry in entries], network is not None),
+        "block": blocks[ledger.usual],
+        "stage": _totals(entries, {name: ledger.stage.times[name] for name in blocks}, timed),
+        "step": _by_group([(entry, ledger.times_in_step(entry.row)) for entry in entries], timed),
     }
-    found = PricedLedger(ledger, tuple(entries), totals, ledger.warnings, ledger.assumptions)
+    found = PricedLedger(ledger, tuple(entries), totals, blocks, ledger.warnings, ledger.assumptions)
     if network is None:
         said = "no hardware is given: bytes are counted, nothing is timed"
         return found._replace(assumptions=(*ledger.assumptions, said))
@@ -101,25 +115,29 @@ def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm =
 
 
 def _priced(ledger: Ledger, network: Network | None, algorithm: Algorithm) -> list[Entry]:
+    return [_entry(row, ledger, network, algorithm) for row in ledger.rows]
+
+
+def _entry(row: Row, ledger: Ledger, network: Network | None, algorithm: Algorithm) -> Entry:
     if network is None:
-        return [Entry(row, None) for row in ledger.rows]
-    entries = []
-    for row in ledger.rows:
-        at = placement_of(row, ledger, network)
-        entries.append(Entry(row, price(row.kind, row.payload_bytes, at, network, algorithm, ledger.convention)))
-    return entries
+        return Entry(row, None)
+    at = placement_of(row, ledger, network)
+    return Entry(row, price(row.kind, row.payload_bytes, at, network, algorithm, ledger.convention))
 
 
-def _stage_seconds(ledger: Ledger, entries: list[Entry], stage: Stage) -> float:
-    """Seconds that the microbatches of a stage communicate in a step."""
+def _stage_seconds(ledger: Ledger, entries: list[Entry], stage: Stage, network: Network, algorithm: Algorithm) -> float:
+    """Seconds that a stage communicates in a step."""
     each = [entry for entry in entries if entry.row.per != "step"]
-    return sum(entry.time_s * ledger.times_in_step(entry.row, stage) for entry in each)
+    once = [_entry(row, ledger, network, algorithm) for row in update_rows(ledger, stage)]
+    return sum(entry.time_s * ledger.times_in_step(entry.row, stage) for entry in each) + sum(
+        entry.time_s * entry.row.calls for entry in once
+    )
 
 
-def _totals(entries: list[Entry], times: dict[str, int]) -> dict[str, Total]:
-    """Block rows only, ``times["block"]`` times."""
-    chosen = [(entry, entry.row.calls * times["block"]) for entry in entries if entry.row.per == "block"]
-    return _by_group(chosen, not entries or entries[0].priced is not None)
+def _totals(entries: list[Entry], times: dict[str, int], timed: bool) -> dict[str, Total]:
+    """The rows of the kinds of block in ``times``, each so many times."""
+    chosen = [(entry, entry.row.calls * times[entry.row.part]) for entry in entries if entry.row.part in times]
+    return _by_group(chosen, timed)
 
 
 def _by_group(chosen: list[tuple[Entry, int]], timed: bool) -> dict[str, Total]:
@@ -140,7 +158,7 @@ def _crossing(priced: PricedLedger, network: Network, algorithm: Algorithm) -> l
     ledger = priced.ledger
     parallel = ledger.parallel
     at = next((entry for entry in priced.entries if entry.row.group_size == parallel.tp), None)
-    if parallel.tp == 1 or at is None or at.priced is None:
+    if parallel.tp == 1 or at is None or at.priced is None or not priced.totals["stage"]["tp"].calls:
         return []
     where = placement_of(at.row, ledger, network)
     if where.outermost == 0:

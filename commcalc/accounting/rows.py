@@ -1,14 +1,16 @@
 """The parts of a ledger: one collective, one pipeline stage, one warning."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from commcalc.algebra.collective import Kind
+from commcalc.algebra.program import Role
 from commcalc.algebra.size import Size
 from commcalc.units import Dtype
 
 
 class Row(NamedTuple):
-    """One collective. ``part`` is the program it comes from: embedding, block, head, or all for updates."""
+    """One collective. ``part`` is the program it comes from: embedding, a kind of block, head, or all for updates."""
 
     part: str
     direction: str
@@ -19,6 +21,7 @@ class Row(NamedTuple):
     group_size: int
     axes: tuple[str, ...]
     tensor: str
+    role: Role
     dtype: Dtype
     payload: Size
     payload_bytes: int
@@ -29,12 +32,11 @@ class Row(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What one pipeline rank holds: whether the embedding, how many layers, whether the head."""
+    """What one pipeline rank holds: ``times`` says how often it runs each program for a microbatch."""
 
     number: int
     layers: int
-    first: bool
-    last: bool
+    times: Mapping[str, int]
 
 
 class Warn(NamedTuple):

@@ -10,8 +10,11 @@ from commcalc.algebra.program import Op, Program, Role, Rule
 from commcalc.algebra.schedule import State
 from commcalc.algebra.sharding import Sharding, bytes_per_device, local_shape
 from commcalc.errors import CommcalcError, SpecError, raise_all
-from commcalc.transformer.spec import KEY_OF_DIM
+from commcalc.transformer.spec import key_of
 from commcalc.units import Dtype
+
+# Dimensions that count heads.
+_HEADS = ("N", "K", "KG", "KS", "NK", "NV")
 
 
 class TensorLine(NamedTuple):
@@ -52,10 +55,7 @@ def tensor_lines(ledger: Ledger) -> tuple[TensorLine, ...]:
     """Weights, activations and gradients of embedding, block and head; `SpecError` names every size that is missing."""
     _demand_sizes(ledger)
     lines: list[TensorLine] = []
-    for part in ("embedding", "block", "head"):
-        if part not in ledger.derivations:
-            continue
-        derivation = ledger.derivations[part]
+    for part, derivation in ledger.derivations.items():
         program = derivation.program
         for tensor in program.tensors.values():
             if tensor.role is Role.WEIGHT and tensor.sharding is not None:
@@ -87,18 +87,18 @@ def _demand_sizes(ledger: Ledger) -> None:
     }  # fmt: skip
     missing: list[CommcalcError] = [
         SpecError(
-            f"the model does not give {KEY_OF_DIM[dim]}, needed for the list of tensors",
-            where=f"model.{KEY_OF_DIM[dim]}",
-            hint=f"add {KEY_OF_DIM[dim]} to the model, or --set model.{KEY_OF_DIM[dim]}=N",
+            f"the model does not give {key}, needed for the list of tensors",
+            where=f"model.{key}",
+            hint=f"add {key} to the model, or --set model.{key}=N",
         )
-        for dim in sorted(used - ledger.sizes.keys())
+        for key in dict.fromkeys(key_of(dim) for dim in sorted(used - ledger.sizes.keys()))
     ]
     raise_all(missing)
 
 
 def _split(weight: Sharding, op: Op, program: Program) -> str | None:
     """``column`` where an output dimension is split, ``row`` where a summed one is."""
-    if op.rule not in (Rule.CONTRACT, Rule.LOOKUP) or not weight.placed:
+    if op.rule not in (Rule.CONTRACT, Rule.LOOKUP, Rule.ROUTE) or not weight.placed:
         return None
     out = program.tensors[op.output].dims
     return "column" if all(dim in out for dim in weight.placed.values()) else "row"
@@ -106,11 +106,10 @@ def _split(weight: Sharding, op: Op, program: Program) -> str | None:
 
 def _line(ledger: Ledger, part: str, direction: str, state: State, split: str | None) -> TensorLine:
     sizes, mesh = ledger.sizes, ledger.layout.mesh
-    dtypes = {Role.GRADIENT: ledger.work.grad_dtype, Role.FP32: Dtype.FP32}
-    dtype = dtypes.get(state.role, ledger.work.dtype)
+    dtype = ledger.dtypes[state.role]
     dims = state.sharding.dims
     shape = local_shape(state.sharding, sizes, mesh)
-    heads = next((size for dim, size in zip(dims, shape, strict=True) if dim in ("N", "K")), None)
+    heads = next((size for dim, size in zip(dims, shape, strict=True) if dim in _HEADS), None)
     whole = tuple(sizes[dim] for dim in dims)
     total = Sharding.of(dims, {}).local_size(dtype.bits).value(sizes)
     return TensorLine(

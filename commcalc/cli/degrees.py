@@ -13,7 +13,9 @@ from commcalc.cli.output import Format, colour_of_terminal, say, warn, width_of_
 from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, SpecError, UsageError, raise_all
 from commcalc.ranges import parse_range
 from commcalc.report.degrees import degrees_document, degrees_tables, examine_all
+from commcalc.transformer.frameworks import refusals
 from commcalc.transformer.limits import largest_degree, limits
+from commcalc.transformer.spec import Phase
 
 # What of a job a question of degrees depends on, besides the model.
 ASKED = (
@@ -25,7 +27,7 @@ ASKED = (
     "workload.sequence_length",
     "workload.phase",
 )
-MOST_TOLD = 8
+MOST_TOLD, MOST_ASKED = 8, 10_000
 EXAMPLES = """\b
 Examples:
   commcalc degrees --model llama-3-70b
@@ -76,6 +78,8 @@ def degrees(
     except CommcalcError as problem:
         problem.where = f"--tp {(tp_list or '')[:60]}"
         raise
+    if len(asked) > MOST_ASKED:
+        raise UsageError(f"{len(asked)} degrees; at most {MOST_ASKED} are examined at once", where="--tp")
     found = examine_all(asked, job.model, rules, job.parallel)
     if tp_list is None and any(degree.legal for degree in found):
         found = [degree for degree in found if degree.legal]
@@ -96,7 +100,9 @@ def degrees(
         else:
             width = width_of_terminal(os.environ)
             text = table.render(tables, table.Terminal(width, colour_of_terminal(os.environ, no_color)))
-    warn(job.warnings)
+    # Whatever the degree; that a server does not train is no news here.
+    refused = refusals(job.model, job.parallel, job.work._replace(phase=Phase.PREFILL))
+    warn([*job.warnings, *(("framework-refuses", problem.message) for problem in refused)])
     write(text)
     if not any(degree.legal for degree in found):
         for degree in found[:MOST_TOLD]:

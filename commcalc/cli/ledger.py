@@ -20,6 +20,8 @@ Examples:
   commcalc ledger --model llama-3-70b --hardware h100 --tp 8 --sp --seq 8K
   commcalc ledger gpt3-175b-a100 --explain
   commcalc ledger --model llama-3-70b --tp 8 --phase decode --json
+  commcalc ledger --model deepseek-v3 --framework megatron --tp 8 --sp
+  commcalc ledger --model mixtral-8x7b --framework hf --tp 4
 """
 
 
@@ -39,9 +41,7 @@ def ledger(
     dp: o.Dp = None,
     zero: o.Zero = None,
     layout: o.Layout = None,
-    framework: Annotated[
-        o.Text, typer.Option("--framework", metavar="NAME", help="Whose habits: megatron so far.", show_default=False)
-    ] = None,
+    framework: o.Framework = None,
     order: o.Order = None,
     kv: o.Kv = None,
     vocab_padding: o.VocabPadding = None,
@@ -52,7 +52,10 @@ def ledger(
     grad_dtype: o.GradDtype = None,
     phase: o.Phase = None,
     recompute: o.Recompute = None,
+    recompute_modules: o.RecomputeModules = None,
     regather: o.Regather = None,
+    logits: o.Logits = None,
+    predict_layers: o.PredictLayers = None,
     bandwidth: o.Bandwidth = None,
     latency: o.Latency = None,
     algorithm: o.AlgorithmOption = None,
@@ -127,7 +130,7 @@ def _text(
     if style is Format.JSON:
         return as_json.render_json(report.ledger_document(priced, job, explain=explain, tensors=lines, ranks=groups))
     if style in (Format.JSONL, Format.CSV):
-        records = [report.row_record(entry) for entry in priced.entries]
+        records = [report.row_record(entry, priced.ledger.times_in_step(entry.row)) for entry in priced.entries]
         if lines is not None:
             records = [line.record() for line in lines]
         if groups is not None:
@@ -164,7 +167,9 @@ def _explained(priced: PricedLedger, job: Job) -> str:
     for entry in priced.entries:
         row = entry.row
         over = ", ".join(priced.ledger.layout.mesh.label(row.axes))
-        lines.append(f"{row.sublayer}, {row.direction} {row.op}: {row.kind} of {row.tensor} over {over}")
+        blocks = priced.ledger.programs.blocks
+        of = f" of {row.part} blocks" if len(blocks) > 1 and row.part in blocks else ""
+        lines.append(f"{row.sublayer}{of}, {row.direction} {row.op}: {row.kind} of {row.tensor} over {over}")
         lines += [f"  {line}" for line in explain_row(entry, priced)]
     lines += ["totals", *(f"  {line}" for line in explain_totals(priced))]
     return "\n".join(lines) + "\n"

@@ -32,7 +32,7 @@ Pp = Annotated[Text, _text("--pp", "N", "Pipeline stages.")]
 Dp = Annotated[Text, _text("--dp", "N", "Data-parallel degree.")]
 Zero = Annotated[Text, _text("--zero", "0|1|2|3", "ZeRO stage (only 0 so far).")]
 Layout = Annotated[Text, _text("--layout", "NAME", "none, megatron or megatron-sp (= --sp).")]
-Framework = Annotated[Text, _text("--framework", "NAME", "Whose rules: megatron, vllm, sglang, hf or torchtitan.")]
+Framework = Annotated[Text, _text("--framework", "NAME", "Whose habits: megatron, torchtitan, hf, vllm or sglang.")]
 Order = Annotated[Text, _text("--order", "AXES", "Axes innermost first [tp-cp-ep-dp-pp].")]
 Kv = Annotated[Text, _text("--kv", "POLICY", "TP above the KV heads: refuse, replicate or gather.")]
 VocabPadding = Annotated[Text, _text("--vocab-padding", "RULE", "megatron (128*tp), vllm (64), sglang or none.")]
@@ -51,6 +51,11 @@ Regather = Annotated[
         show_default=False,
     ),
 ]
+RecomputeModules = Annotated[
+    Text, _text("--recompute-modules", "LIST", "What selective recomputation repeats, like core_attn,mlp,moe.")
+]
+Logits = Annotated[Text, _text("--logits", "WHICH", "Positions that prefill makes logits of: sampled or all.")]
+PredictLayers = Annotated[Text, _text("--predict-layers", "N", "Prediction (MTP) layers that are trained too [0].")]
 Bandwidth = Annotated[
     Optional[list[str]],
     _text("--bandwidth", "[LEVEL=]RATE", "Replace a level's bandwidth (innermost by default), like 450GB/s."),
@@ -91,7 +96,10 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "grad_dtype": ("workload.grad_dtype", "--grad-dtype"),
     "phase": ("workload.phase", "--phase"),
     "recompute": ("workload.recompute", "--recompute"),
+    "recompute_modules": ("workload.recompute_modules", "--recompute-modules"),
     "regather": ("workload.regather", "--regather"),
+    "logits": ("workload.logits", "--logits"),
+    "predict_layers": ("workload.predict_layers", "--predict-layers"),
     "algorithm": ("links.algorithm", "--algorithm"),
     "convention": ("links.convention", "--convention"),
 }

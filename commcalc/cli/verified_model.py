@@ -12,6 +12,8 @@ from commcalc.transformer.layout import LayoutName
 if TYPE_CHECKING:
     from commcalc.catalog.job import Job
     from commcalc.simulate.cases import Case
+    from commcalc.transformer.spec import Model
+    from commcalc.transformer.work import Parallelism, Workload
 
 # Values that other options say here, and what verify has none of.
 _SAID_OTHERWISE = {
@@ -34,6 +36,7 @@ def of_model(
     """
     from commcalc.accounting.ledger import build
     from commcalc.catalog.job import resolve_job
+    from commcalc.transformer.dialects import dialect_of
 
     _check_settings(params)
     shared = {key: value for key, value in params.items() if key not in ("layout", "tp", "dtype")}
@@ -61,8 +64,22 @@ def of_model(
         "left out: " + ("" if set(splits) <= set(of) else f"{', '.join(of)}: ") + message
         for message, (_, of) in illegal.items()
     ]
-    shown = ", ".join(f"{key} {value}" for key, value in found[-1].model.dims.items())
-    return found, [f"sizes made small ({shown}); --set model.KEY=N keeps one", *said]
+    last = found[-1]
+    if last.parallel.framework is not None:
+        said.insert(0, f"run as {last.parallel.framework} runs it: {dialect_of(last.model, last.parallel).source}")
+    return found, [f"sizes made small ({_shown(last.model)}); --set model.KEY=N keeps one", *said]
+
+
+def _shown(model: Model) -> str:
+    """The sizes that a model gives, and its layers where they are not all alike."""
+    from commcalc.transformer.layers import layers_of
+    from commcalc.transformer.spec import KEY_OF_DIM
+
+    shown = ", ".join(f"{dim} {size}" for dim, size in model.dims.items() if dim in KEY_OF_DIM)
+    layers = layers_of(model)
+    if len(layers.names) == 1:
+        return shown
+    return f"{shown}; layers {', '.join(layers.names[kind] for kind in layers.kinds)}"
 
 
 def _check_settings(params: Mapping[str, Any]) -> None:
@@ -80,9 +97,10 @@ def _check_settings(params: Mapping[str, Any]) -> None:
 
 def _case(job: Job, layout: LayoutName) -> Case:
     """The job in small; `UsageError` for what it asks besides tensor parallelism."""
-    from commcalc.simulate.cases import Case, sized, worked
+    from commcalc.simulate.cases import Case
+    from commcalc.simulate.small import sized, worked
     from commcalc.transformer.spec import Positions
-    from commcalc.transformer.work import Recompute, VocabPadding
+    from commcalc.transformer.work import VocabPadding
 
     def given(path: str) -> bool:
         return job.sources[path] != "default"
@@ -93,9 +111,7 @@ def _case(job: Job, layout: LayoutName) -> Case:
         if degree > 1:
             told = f"verify runs tensor parallelism on one {what}: {axis} {degree}"
             raise UsageError(told, where=f"parallelism.{axis}", hint=f"leave {axis} at 1")
-    if work.recompute is not Recompute.NONE and not work.phase.training:
-        told = f"{work.phase} has no backward pass: nothing is recomputed"
-        raise UsageError(told, where=job.sources["workload.recompute"], hint="leave it out, or --phase train")
+    _check_work(job)
     small = sized(
         job.model, tp,
         keep=[path.removeprefix("model.") for path, origin in job.sources.items() if origin.startswith("--set ")],
@@ -115,4 +131,37 @@ def _case(job: Job, layout: LayoutName) -> Case:
     if small.max_position_embeddings is not None and length is not None:
         small = small._replace(max_position_embeddings=max(length, small.max_position_embeddings))
     padding = parallel.vocab_padding if given("parallelism.vocab_padding") else VocabPadding.NONE
-    return Case(job.model.name, small, parallel._replace(vocab_padding=padding), work, layout)
+    parallel = parallel._replace(vocab_padding=padding)
+    _check_even(small, work, parallel)
+    return Case(job.model.name, small, parallel, work, layout)
+
+
+def _check_work(job: Job) -> None:
+    """`UsageError` for work that is counted but not run here."""
+    from commcalc.transformer.work import Framework, Module, Recompute
+
+    work, where = job.work, job.sources["workload.recompute"]
+    if work.predict_layers:
+        told = f"verify runs a model's own layers, and none that predict further tokens: {work.predict_layers}"
+        raise UsageError(told, where=job.sources["workload.predict_layers"], hint="leave predict_layers at 0")
+    if work.recompute is not Recompute.NONE and not work.phase.training:
+        told = f"{work.phase} has no backward pass: nothing is recomputed"
+        raise UsageError(told, where=where, hint="leave it out, or --phase train")
+    silent = work.recompute_modules == (Module.CORE_ATTN,) and job.parallel.framework is not Framework.TORCHTITAN
+    if work.recompute is Recompute.SELECTIVE and not silent:
+        told = "verify recomputes whole layers, or the inside of attention: parts that repeat collectives are not run"
+        raise UsageError(told, where=where, hint="--recompute full")
+
+
+def _check_even(model: Model, work: Workload, parallel: Parallelism) -> None:
+    """`UsageError` where a framework deals columns out in unequal parts: what is run here has equal ones."""
+    from commcalc.transformer.spec import key_of
+    from commcalc.transformer.work import program_sizes
+
+    own = model.dims
+    for dim, size in program_sizes(model, work, parallel).items():
+        if dim != "V" and size != own.get(dim, size):
+            key = key_of(dim)
+            told = f"{own[dim]} columns in unequal parts on {parallel.tp} ranks: verify runs equal ones"
+            hint = f"a {key} that {parallel.tp} divides, or another --tp"
+            raise UsageError(told, where=f"model.{key}", hint=hint)

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from commcalc.report.verify import Proof
     from commcalc.simulate.check import Run
     from commcalc.simulate.precision import Precision
+    from commcalc.transformer.spec import Model
 
 # Options of an expression, and of layouts: they do not go together.
 _OF_EXPRESSIONS = {"mesh": "--mesh", "dim": "--dim", "pad": "--pad", "sub_axes": "--sub-axes"}
 _OF_LAYOUTS = {
-    "layout": "--layout", "tp": "--tp", "model": "--model", "kv": "--kv", "vocab_padding": "--vocab-padding",
-    "seq": "--seq", "micro_batch": "--micro-batch", "phase": "--phase", "recompute": "--recompute",
-    "regather": "--regather", "set_": "--set",
+    "layout": "--layout", "tp": "--tp", "model": "--model", "framework": "--framework", "kv": "--kv",
+    "vocab_padding": "--vocab-padding", "seq": "--seq", "micro_batch": "--micro-batch", "phase": "--phase",
+    "recompute": "--recompute", "regather": "--regather", "set_": "--set",
 }  # fmt: skip
 Seq = Annotated[
     o.Text,
@@ -47,6 +48,7 @@ Examples:
   commcalc verify
   commcalc verify --layout megatron-sp --tp 2,4 --dtype bfloat16
   commcalc verify --model llama-3-70b --tp 16 --kv replicate
+  commcalc verify --model deepseek-v3 --framework hf --layout megatron
   commcalc verify "A[I_X, J] @ B[J_X, K] -> C[I, K]" --mesh X=4
   commcalc verify "A[I_X, J] -> A[I, J_X]" --mesh X=4 --json
 """
@@ -73,6 +75,7 @@ def verify(
         o.Text, typer.Option("--tp", metavar="LIST", help="Degrees, like 2,4 or 1..8:x2 [1,2,4,8].", show_default=False)
     ] = None,
     model: o.Model = None,
+    framework: o.Framework = None,
     kv: o.Kv = None,
     vocab_padding: o.VocabPadding = None,
     seq: Seq = None,
@@ -83,7 +86,9 @@ def verify(
     set_: o.Set = None,
     all_: Annotated[
         bool,
-        typer.Option("--all", help="Every architecture, phase and KV policy; groups up to 16.", show_default=False),
+        typer.Option(
+            "--all", help="Every architecture, phase, policy and framework; groups up to 16.", show_default=False
+        ),
     ] = False,
     dtype: Annotated[
         o.Text,
@@ -284,10 +289,26 @@ def _layouts(params: Mapping[str, Any], precision: Precision, seed: int) -> Proo
         f"elements are computed in {precision.format} and counted on the wire in the ledger's types: {work.dtype}, "
         f"gradients of parameters {work.grad_dtype}",
         "rotary and ALiBi positions are left out: they turn or shift what one head has",
+        *_simplified([case.model for case in found]),
         "no dropout; the loss is the mean over tokens; one step of SGD, or the first of Adam, from the same weights",
         *_allowances(runs, precision, gradients=trained, steps=trained),
     ]
     return Proof(runs, (), collectives, precision.format, seed, "", said)
+
+
+def _simplified(models: Sequence[Model]) -> list[str]:
+    """What of these models stays inside one head or one token and is left out, and what is said of choices."""
+    said = []
+    if any(model.sliding_window or model.attention_chunk_size for model in models):
+        said.append("windows and chunks are left out: a head looks at the same tokens wherever it is")
+    if any(model.linear_attention == "lightning" and model.linear_num_value_heads for model in models):
+        said.append("the decay of lightning attention, a constant of each head, is left out")
+    if any(model.num_experts for model in models):
+        said.append(
+            "routers take a softmax over the chosen scores, or the sigmoid of a single one; of experts whose scores "
+            "differ by less than the error that is allowed either may be chosen"
+        )
+    return said
 
 
 def _named_layouts(given: str | None) -> list[LayoutName]:

@@ -53,7 +53,8 @@ def _examine(tp: int, model: Model, rules: Sequence[Limit], parallel: Parallelis
     kv = model.num_key_value_heads
     refused = any(rule.name == "kv_heads" for rule in broken)
     shared = tp // kv if kv is not None and not refused and tp > kv and tp % kv == 0 else 1
-    if parallel.framework is not None and model.family in HABITS[parallel.framework].whole_attention:
+    habits = HABITS[parallel.framework] if parallel.framework is not None else None
+    if habits is not None and model.family in habits.whole_attention | habits.gathered_attention:
         shared = tp
     vocab = next((rule for rule in rules if rule.name == "vocab"), None)
     if vocab is not None:

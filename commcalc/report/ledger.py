@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from commcalc import __version__
@@ -10,12 +10,14 @@ from commcalc.accounting.explain import counted, explain_row
 from commcalc.accounting.ledger import GROUPS
 from commcalc.accounting.links import evidence_record
 from commcalc.accounting.pricing import Entry, PricedLedger, Total
+from commcalc.accounting.programs import PREDICTION
 from commcalc.accounting.rows import Row
 from commcalc.accounting.tensors import TensorLine
 from commcalc.catalog.hardware import hardware_values
 from commcalc.catalog.job import Job
 from commcalc.network.hierarchy import Phase, Priced
 from commcalc.report.table import Column, Table
+from commcalc.transformer.spec import MADE_DIMS
 from commcalc.transformer.work import Framework
 from commcalc.units import format_binary, format_bytes, format_seconds
 
@@ -32,6 +34,7 @@ def ledger_document(
     ranks: tuple[Mapping[str, object], ...] | None = None,
 ) -> dict[str, object]:
     """The document of ``commcalc ledger --json``."""
+    ledger = priced.ledger
     document: dict[str, object] = {
         "schema": SCHEMA,
         "version": __version__,
@@ -39,11 +42,14 @@ def ledger_document(
         "assumptions": list(priced.assumptions),
         "warnings": [{"code": warning.code, "message": warning.message} for warning in priced.warnings],
         "rows": [
-            row_record(entry) | ({"explain": explain_row(entry, priced)} if explain else {}) for entry in priced.entries
+            row_record(entry, ledger.times_in_step(entry.row))
+            | ({"explain": explain_row(entry, priced)} if explain else {})
+            for entry in priced.entries
         ],
         "totals": {
             scope: {group: _total(total) for group, total in groups.items()} for scope, groups in priced.totals.items()
-        },
+        }
+        | _by_kind(priced),
     }
     if tensors is not None:
         document["tensors"] = [line.record() for line in tensors]
@@ -52,9 +58,22 @@ def ledger_document(
     return document
 
 
+def _by_kind(priced: PricedLedger) -> dict[str, object]:
+    """The block by kind, where a model's layers differ."""
+    if len(priced.blocks) == 1:
+        return {}
+    return {
+        "blocks": {
+            name: {group: _total(total) for group, total in groups.items()} for name, groups in priced.blocks.items()
+        }
+    }
+
+
 def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
     """The resolved inputs, the sizes behind the formulas, and where each value came from."""
     ledger = priced.ledger
+    used = {name for row in ledger.rows for product in row.payload.products for name in product.dims}
+    named = ledger.sizes.keys() - (MADE_DIMS.keys() - {"QKV"} - used)
     whose = ledger.parallel.framework or Framework.MEGATRON
     parallel = _values(ledger.parallel) | {"order": "-".join(ledger.parallel.order), "framework": whose}
     return {
@@ -63,8 +82,11 @@ def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
         "parallelism": parallel,
         "workload": _values(ledger.work) | {"microbatches": ledger.microbatches},
         "links": {"algorithm": job.algorithm, "convention": job.convention},
-        "sizes": {name: size for name, size in ledger.sizes.items() if name not in GROUPS},
-        "stages": [{"layers": stage.layers} for stage in ledger.stages],
+        "sizes": {name: size for name, size in ledger.sizes.items() if name not in GROUPS and name in named},
+        "stages": [
+            {"layers": stage.layers, "blocks": {name: stage.times[name] for name in ledger.programs.blocks}}
+            for stage in ledger.stages
+        ],
         "busiest_stage": ledger.stage.number,
         "sources": dict(job.sources),
     }
@@ -74,12 +96,16 @@ def _values(spec: Any) -> dict[str, object]:
     return dict(spec._asdict())
 
 
-def row_record(entry: Entry) -> dict[str, object]:
-    """One row with the fields of INTERFACE; times are null where no network was given."""
+def row_record(entry: Entry, times: int | None = None) -> dict[str, object]:
+    """One row with the fields of INTERFACE; times are null where no network was given.
+
+    ``times`` is how often it happens in a step of the busiest stage.
+    """
     row, priced = entry.row, entry.priced
     cost = priced.cost if priced else None
     return {
         "pass": row.direction,
+        "part": row.part,
         "sublayer": row.sublayer,
         "op": row.op,
         "collective": row.kind,
@@ -92,6 +118,7 @@ def row_record(entry: Entry) -> dict[str, object]:
         "egress_bytes": entry.egress_bytes,
         "count": row.calls,
         "per": row.per,
+        "count_in_step": times,
         "algorithm": cost.algorithm if cost else None,
         "level": priced.level if priced else None,
         "phases": [_phase(phase) for phase in priced.phases] if priced else [],
@@ -145,9 +172,11 @@ def heading(priced: PricedLedger, job: Job) -> str:
     ledger = priced.ledger
     work, parallel = ledger.work, ledger.parallel
     degrees = [f"{axis} {getattr(parallel, axis)}" for axis in parallel.order if getattr(parallel, axis) > 1]
+    whose = f" as {parallel.framework}" if parallel.framework else ""
     machine = job.hardware.name if job.hardware else "no hardware (bytes only)"
     return (
-        f"{ledger.model.name} on {machine}: {work.phase}, {parallel.layout}, {', '.join(degrees) or 'one device'}\n"
+        f"{ledger.model.name} on {machine}: {work.phase}{whose}, {parallel.layout}, "
+        f"{', '.join(degrees) or 'one device'}\n"
         f"microbatch {work.micro_batch_size} x {work.tokens_per_sequence} tokens, {work.dtype}; "
         f"{counted(ledger.microbatches, 'microbatch')} a step\n"
     )
@@ -168,14 +197,32 @@ def _rows_table(priced: PricedLedger) -> Table:
     sure = any(entry.priced and entry.priced.cost.evidence for entry in priced.entries)
     columns += [Column("confidence")] if sure else []
     rows: list[tuple[str, ...]] = []
-    for sublayer in priced.ledger.sublayers:
-        rows.append((sublayer,))
-        mine = [entry for entry in priced.entries if entry.row.sublayer == sublayer]
+    order: list[tuple[str, tuple[str, tuple[tuple[str, ...], ...]]]] = []
+    # Kinds of block that have the same rows in a sublayer share them.
+    sections: dict[tuple[str, tuple[tuple[str, ...], ...]], list[str]] = {}
+    for part, sublayer in priced.ledger.sections:
+        mine = [entry for entry in priced.entries if (entry.row.part, entry.row.sublayer) == (part, sublayer)]
         mine.sort(key=lambda entry: _PASSES.index(entry.row.direction))
-        rows += [_cells(entry, timed, sure) for entry in mine]
+        cells = tuple(_cells(entry, timed, sure) for entry in mine)
+        alike = (sublayer if part in priced.blocks else f"{part} {sublayer}", cells)
+        sections.setdefault(alike, []).append(part)
+        if len(sections[alike]) == 1:
+            order.append((sublayer, alike))
+    for sublayer, alike in order:
+        rows += [(_section(priced, sections[alike], sublayer),), *alike[1]]
     if not rows:
         rows.append(("no communication",))
     return Table("One call of each collective", tuple(columns), tuple(rows))
+
+
+def _section(priced: PricedLedger, parts: Sequence[str], sublayer: str) -> str:
+    """A sublayer by its name; where blocks differ, with the kinds of block and how many the stage has."""
+    if PREDICTION in parts and sublayer != PREDICTION:
+        return f"{sublayer} of prediction layers"
+    if len(priced.blocks) == 1 or parts[0] not in priced.blocks:
+        return sublayer
+    times = priced.ledger.stage.times
+    return f"{sublayer} of {' and '.join(f'{times[part]} {part}' for part in parts)} blocks"
 
 
 def _cells(entry: Entry, timed: bool, sure: bool) -> tuple[str, ...]:
@@ -210,9 +257,13 @@ def _totals_table(priced: PricedLedger) -> Table:
         Column("wire", True),
         Column("time", True),
     )
-    what = {"block": "block", "stage": f"stage of {counted(ledger.stage.layers, 'block')}", "step": "step of a device"}
+    usual = "block" if len(priced.blocks) == 1 else f"{ledger.usual} block"
+    what = {"block": usual, "stage": f"stage of {counted(ledger.stage.layers, 'block')}", "step": "step of a device"}
     rows = []
-    for scope, groups in priced.totals.items():
+    others = {name: groups for name, groups in priced.blocks.items() if name != ledger.usual}
+    what |= {name: f"{name} block" for name in others}
+    scopes = {"block": priced.totals["block"]} | others | priced.totals
+    for scope, groups in scopes.items():
         shown = [group for group in GROUPS if groups[group].calls] or ["all"]
         if len(shown) > 1:
             shown.append("all")
@@ -261,7 +312,10 @@ def tensors_table(lines: tuple[TensorLine, ...]) -> Table:
             )
         )
     heads = {line.tensor.partition("[")[0]: line.local_heads for line in lines if line.local_heads is not None}
-    local = f" ({heads['Q']} query heads, {heads['K']} KV heads)" if {"Q", "K"} <= heads.keys() else ""
+    parts = {line.part for line in lines if line.local_heads is not None}
+    local = (
+        f" ({heads['Q']} query heads, {heads['K']} KV heads)" if {"Q", "K"} <= heads.keys() and len(parts) == 1 else ""
+    )
     return Table(f"Tensors as one device holds them{local}", columns, tuple(rows))
 
 

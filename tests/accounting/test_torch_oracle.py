@@ -37,8 +37,10 @@ def ledger_of(case: dict[str, Any]) -> PricedLedger:
             "head_dim": config["hd"],
             "intermediate_size": config["F"],
         }
+    alone = {"parallelism__framework": "hf"} if config["variant"] == "per_linear" else {}
     return ask(
         fields(**model),
+        **alone,
         parallelism__tp=config["tp"],
         parallelism__sp=config["sp"],
         workload__sequence_length=config["S"],
@@ -79,5 +81,6 @@ def test_every_kind_of_program_is_there() -> None:
         ("megatron", "plain"): 14,
         ("megatron", "regather"): 9,
         ("dtensor", "prepared"): 20,
+        ("dtensor", "per_linear"): 17,
         ("vocab", "megatron"): 3,
     }

@@ -34,18 +34,12 @@ class Entry(NamedTuple):
 
 # What commcalc does not answer yet, by entry. All other values are asked for.
 LATER = {
-    # three sums in a block with a shared expert: no ledger of experts
-    "UR-052": ("all_reduce",),
     # dispatch and combine of routed tokens: no ledger of expert parallelism
     "UR-053": ("all_to_all", "total", "naive_total"),
-    # that replicated tokens need no AllToAll between experts: no ledger of expert parallelism
-    "UR-107": ("all_to_all",),
     # a limit that a measured rate must keep, with an exit status of its own: no assertions on times
     "UR-071": ("exit",),
     # the switch from one-shot to two-shot at a size that a library was given: commcalc takes the least time
     "UR-073": ("algo", "one_shot_below"),
-    # a gather that ends on one rank: logits are gathered on all
-    "UR-082": ("gather_total_bytes",),
     # one-shot between two devices alone: a level offers an algorithm to groups of any size
     "UR-135": ("at_n2",),
 }
@@ -422,8 +416,14 @@ def test_backward_reductions_are_not_forgotten(entry: Entry) -> None:
 
 @report("UR-052")
 def test_a_merged_sum_costs_as_much_as_a_dense_layer(entry: Entry) -> None:
-    """Partial sums of the experts added first are reduced once, like those of one MLP."""
-    agree(entry, merged=in_step(decode(dense(2048, entry.given["layers"]), 2), kind="all_reduce").calls)
+    """Partial sums of routed and shared experts added first (vLLM) are reduced once, those of Megatron each."""
+
+    def reductions(framework: str) -> int:
+        priced = decode("qwen3.5-35b-a3b", 2, parallelism__framework=framework)
+        assert priced.ledger.stage.layers == entry.given["layers"]
+        return priced.totals["stage"]["tp"].calls
+
+    agree(entry, all_reduce=reductions("megatron"), merged=reductions("vllm"))
 
 
 @report("UR-053")
@@ -514,6 +514,8 @@ def test_a_kv_cache_of_8_heads_or_of_all(entry: Entry) -> None:
         return held * priced.ledger.parallel.tp * priced.ledger.stage.layers
 
     agree(entry, bytes=cache(given["kv_heads"]), mha_bytes=cache(64))
+    shown = run_commcalc("presets", "show", "llama-3-70b", "--json").json["derived"]["kv_cache_bytes_per_token"]
+    assert shown * given["tokens"] == entry.want["bytes"]
 
 
 @report("UR-070")
@@ -587,7 +589,13 @@ def test_a_shard_of_logits(entry: Entry) -> None:
 def test_what_each_rank_receives_of_gathered_logits(entry: Entry) -> None:
     given = entry.given
     gather = logits(given["vocab"], given["tp"], given["tokens"], "bf16")
-    agree(entry, root_recv_bytes=gather.wire_bytes, all_gather_total_bytes=given["tp"] * gather.wire_bytes)
+    agree(
+        entry,
+        root_recv_bytes=gather.wire_bytes,
+        all_gather_total_bytes=given["tp"] * gather.wire_bytes,
+        # Of a gather to one rank, what that rank receives is all that is sent.
+        gather_total_bytes=gather.wire_bytes,
+    )
 
 
 @report("UR-083")
@@ -611,7 +619,9 @@ def test_the_loss_reduces_three_numbers_per_token(entry: Entry) -> None:
 
 @report("UR-107")
 def test_replicated_tokens_are_reduced_as_under_plain_tp(entry: Entry) -> None:
-    agree(entry, all_reduce=in_step(decode(dense(4096, 32), entry.given["tp"]), kind="all_reduce").calls)
+    priced = decode("mixtral-8x7b", entry.given["tp"], parallelism__framework="vllm")
+    blocks = in_step(priced, part="block", kind="all_reduce"), in_step(priced, kind="all_to_all")
+    agree(entry, all_reduce=blocks[0].calls, all_to_all=blocks[1].calls)
 
 
 @report("UR-115")

@@ -1,0 +1,141 @@
+"""The programs that a model is made of under a layout, and how often each stage runs every one of them.
+
+A model is an embedding, blocks of one or more kinds, and a head; a layer that predicts a further token is one more
+program. Each is derived once, however many layers run it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from commcalc.accounting.rows import Stage
+from commcalc.algebra.collective import Kind
+from commcalc.algebra.derive import derive
+from commcalc.algebra.program import Program, Rule
+from commcalc.algebra.schedule import FORWARD, Derivation, Event, Move
+from commcalc.transformer.block import block_program
+from commcalc.transformer.dialects import Dialect, dialect_of
+from commcalc.transformer.embedding import embedding_program, head_program
+from commcalc.transformer.layers import Layers, layers_of
+from commcalc.transformer.layout import Layout, kv_counts, lay_out
+from commcalc.transformer.spec import Model
+from commcalc.transformer.work import Framework, Module, Parallelism, Recompute, Workload
+
+EMBEDDING, HEAD, PREDICTION = "embedding", "head", "prediction"
+
+
+class Programs(NamedTuple):
+    """What is derived of a model: its layout and dialect, the kinds of its layers, a derivation for each program.
+
+    ``derivations`` are in the order the forward pass meets them.
+    """
+
+    layout: Layout
+    dialect: Dialect
+    layers: Layers
+    derivations: dict[str, Derivation]
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """The programs that are layers of the model."""
+        return tuple(name for name in self.layers.names.values() if name in self.derivations)
+
+
+def programs_of(model: Model, parallel: Parallelism, work: Workload) -> Programs:
+    """Write every program down and derive its schedule."""
+    dialect = dialect_of(model, parallel)
+    # Where projections are gathered they are split by columns, whatever KV heads there are.
+    kv_heads = {} if dialect.gathers_qkv else kv_counts(model)
+    layout = lay_out(parallel.layout, parallel.mesh, kv_heads, parallel.kv, dialect.whole)
+    layers = layers_of(model)
+    found: dict[str, Program] = {}
+    if model.vocab_size is not None:
+        found[EMBEDDING] = embedding_program(model, layout)
+    for kind, name in layers.names.items():
+        found[name] = block_program(model, layout, kind, dialect)
+    if work.predict_layers:
+        from commcalc.transformer.prediction import prediction_program
+
+        found[PREDICTION] = prediction_program(model, layout, layers.kinds[-1], dialect)
+    if model.vocab_size is not None:
+        found[HEAD] = head_program(model, layout, work.phase, dialect, work.logits)
+    return Programs(
+        layout,
+        dialect,
+        layers,
+        {
+            name: derive(program, backward=work.phase.training, regather=work.regather)
+            for name, program in found.items()
+        },
+    )
+
+
+def stages_of(model: Model, parallel: Parallelism, programs: Programs, predict_layers: int) -> tuple[Stage, ...]:
+    """Layers in equal shares, some stages one more where they do not divide; the ends on the ends.
+
+    Which stages hold one more: the first (transformers PP, divmod), those before the last from the last but one
+    backwards (vLLM distributed/utils.py, get_pp_indices), or the last (SGLang). Prediction layers stand behind the
+    last layer, with an embedding and a head for each (Megatron-LM core/transformer/multi_token_prediction.py).
+    """
+    each, more = divmod(model.num_hidden_layers or 0, parallel.pp)
+    fuller = set(range(more))
+    if parallel.framework is Framework.VLLM:
+        fuller = {parallel.pp - 2 - index for index in range(more)}
+    elif parallel.framework is Framework.SGLANG:
+        fuller = {parallel.pp - 1 - index for index in range(more)}
+    found, start = [], 0
+    for index in range(parallel.pp):
+        count = each + (index in fuller)
+        first, last = index == 0, index == parallel.pp - 1
+        extra = predict_layers if last else 0
+        times = programs.layers.counted(start, start + count)
+        times |= {EMBEDDING: int(first) + extra, PREDICTION: extra, HEAD: int(last) + extra}
+        found.append(Stage(index, count, times))
+        start += count
+    return tuple(found)
+
+
+def repeated(name: str, derivation: Derivation, dialect: Dialect, work: Workload) -> tuple[list[Event], str]:
+    """The forward collectives of a block that its backward pass runs again, and why; none of ends and embeddings.
+
+    Sources: Megatron-LM core/tensor_parallel/random.py (CheckpointFunction runs the whole layer again), torchtitan
+    (early_stop=False; selective saves what ReduceScatters made, not what AllGathers did), torch.utils.checkpoint
+    (early_stop, the default, ends where the last saved tensor is there again).
+    """
+    steps = list(derivation.steps(FORWARD))
+    if name in (EMBEDDING, HEAD) or not work.phase.training or work.recompute is Recompute.NONE:
+        return [], ""
+    if work.recompute is Recompute.FULL:
+        if dialect.stops_early:
+            return _until_saved(derivation), "repeated by recomputation, which stops where all that is saved is there"
+        return steps, "repeated by full recomputation"
+    if dialect.framework is Framework.TORCHTITAN:
+        return [event for event in steps if event.step.kind == "all_gather"], "repeated: gathered inputs are not saved"
+    chosen = [event for event in steps if any(_of(module, event) for module in work.recompute_modules)]
+    return chosen, f"repeated by recomputation of {', '.join(work.recompute_modules)}"
+
+
+# Operations whose backward pass reads none of their operands.
+_SAVE_NOTHING = (Rule.ADD, Rule.BIAS, Rule.TAKE, Rule.SHARE)
+
+
+def _until_saved(derivation: Derivation) -> list[Event]:
+    """The collectives of a forward pass up to the last tensor that the backward pass reads."""
+    read = {value for one in derivation.placed if one.op.rule not in _SAVE_NOTHING for value in one.operands}
+    made = [
+        action.target if isinstance(action, Move) else getattr(action, "made", None) for action in derivation.forward
+    ]
+    last = max((at for at, value in enumerate(made) if value in read), default=-1)
+    moves = [action for action in derivation.forward[: last + 1] if isinstance(action, Move)]
+    return [move.event for move in moves if move.event.step.kind is not Kind.SLICE]
+
+
+def _of(module: Module, event: Event) -> bool:
+    """Whether a forward collective belongs to a module that can be recomputed."""
+    if module is Module.MLP:
+        return event.sublayer == "mlp"
+    if module is Module.MOE:
+        return event.sublayer == "moe"
+    if module is Module.SHARED_EXPERTS:
+        return event.label.startswith("shared_")
+    return module is Module.MLA_UP_PROJ and event.label in ("q_b_proj", "kv_b_proj")
