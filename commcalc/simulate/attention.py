@@ -1,12 +1,16 @@
-"""Attention on the heads that a device has, and its heads taken out of a fused projection.
+"""Softmax attention on the heads that a device has, and its part of what frameworks fuse into one projection.
 
-Head counts are those of the blocks, never those of the model.
+Head counts are those of the blocks, never those of the model. Windows and chunks are left out: which tokens a head
+looks at is the same on whatever device that head is.
 """
+
+# Kernels of devices share one signature.
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,42 +19,77 @@ from commcalc.simulate.local import Kernel, Local
 from commcalc.simulate.wire import Array
 
 
-def _by_sequence(at: Local, array: Array) -> Array:
+class _Scored(NamedTuple):
+    """Softmax of causal scores [B, heads, s, s], what each head's sink took of it, and the operands by sequence."""
+
+    shares: Array
+    sink: Array
+    q: Array
+    k: Array
+    v: Array
+
+
+def by_sequence(at: Local, array: Array) -> Array:
+    """[T, ...] as [B, s, ...]."""
     return array.reshape(at.batch.sequences, -1, *array.shape[1:])
 
 
-def _shared(array: Array, queries: int) -> Array:
+def shared(array: Array, queries: int) -> Array:
     """KV heads, each as often as query heads use it: local counts on either side."""
     return np.repeat(array, queries // array.shape[2], axis=2)
 
 
-def _weights_of_attention(at: Local, held: Sequence[Array]) -> tuple[Array, Array, Array, Array]:
-    """Softmax of causal scores, [B, heads, s, s], with the operands by sequence and KV heads shared out."""
-    q = _by_sequence(at, held[0])
-    k, v = (_shared(_by_sequence(at, one), q.shape[2]) for one in held[1:])
+def _scored(q: Array, k: Array, v: Array, sinks: Array | None) -> _Scored:
+    """Scores [B, heads, s, s] of q and k [B, s, heads, width]; a sink is one more logit of every row, with no value."""
     scores = np.einsum("bshd,bthd->bhst", q, k) / q.dtype.type(math.sqrt(q.shape[3]))
     hidden = np.triu(np.ones(scores.shape[2:], dtype=bool), 1)
     scores[..., hidden] = -np.inf
-    scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return scores / scores.sum(axis=-1, keepdims=True), q, k, v
+    top = scores.max(axis=-1, keepdims=True)
+    more = 0 * top
+    if sinks is not None:
+        logit = sinks[None, :, None, None]
+        top = np.maximum(top, logit)
+        more = np.exp(logit - top)
+    scores = np.exp(scores - top)
+    total = scores.sum(axis=-1, keepdims=True) + more
+    return _Scored(scores / total, more / total, q, k, v)
 
 
-def _attend(at: Local, held: Sequence[Array]) -> Array:
-    weights, _, _, v = _weights_of_attention(at, held)
-    made: Array = np.einsum("bhst,bthd->bshd", weights, v).reshape(held[0].shape)
+def _score_gradient(of: _Scored, grad: Array) -> tuple[Array, Array]:
+    """The gradients of scaled scores [B, heads, s, s] and of the sinks [heads], from that of the output."""
+    back = np.einsum("bshd,bthd->bhst", grad, of.v)
+    mean = (back * of.shares).sum(axis=-1, keepdims=True)
+    scale = of.q.dtype.type(math.sqrt(of.q.shape[3]))
+    return of.shares * (back - mean) / scale, -(of.sink * mean).sum(axis=(0, 2, 3))
+
+
+def _of_softmax(at: Local, held: Sequence[Array]) -> _Scored:
+    q = by_sequence(at, held[0])
+    k, v = (shared(by_sequence(at, one), q.shape[2]) for one in held[1:3])
+    return _scored(q, k, v, held[3] if len(held) > 3 else None)
+
+
+def _out(of: _Scored) -> Array:
+    """The weighted values, [T, heads, width]."""
+    found = np.einsum("bhst,bthd->bshd", of.shares, of.v)
+    made: Array = found.reshape(-1, *found.shape[2:])
     return made
 
 
+def _attend(at: Local, held: Sequence[Array]) -> Array:
+    return _out(_of_softmax(at, held))
+
+
 def _attend_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
-    weights, q, k, v = _weights_of_attention(at, held)
-    grad = _by_sequence(at, grad)
+    of = _of_softmax(at, held)
+    grad = by_sequence(at, grad)
     if which == 2:
-        found = np.einsum("bhst,bshd->bthd", weights, grad)
+        found = np.einsum("bhst,bshd->bthd", of.shares, grad)
     else:
-        back = np.einsum("bshd,bthd->bhst", grad, v)
-        back = weights * (back - (back * weights).sum(axis=-1, keepdims=True))
-        back = back / q.dtype.type(math.sqrt(q.shape[3]))
-        found = np.einsum("bhst,bthd->bshd", back, k) if which == 0 else np.einsum("bhst,bshd->bthd", back, q)
+        scores, sinks = _score_gradient(of, grad)
+        if which == 3:
+            return sinks
+        found = np.einsum("bhst,bthd->bshd", scores, of.k) if which == 0 else np.einsum("bhst,bshd->bthd", scores, of.q)
     if which > 0:  # each KV head gets what all its query heads say
         heads = held[which].shape[1]
         found = found.reshape(*found.shape[:2], heads, -1, found.shape[3]).sum(axis=3)
@@ -58,12 +97,55 @@ def _attend_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> A
     return made
 
 
+def _of_latents(at: Local, held: Sequence[Array]) -> _Scored:
+    """Keys of every head with the one rotary key behind them: DeepSeek-V2, arXiv:2405.04434, equations 14 to 18."""
+    q, k, rotary, v = (by_sequence(at, one) for one in held)
+    one = np.broadcast_to(rotary[:, :, None, :], (*k.shape[:3], rotary.shape[2]))
+    return _scored(q, np.concatenate([k, one], axis=3), v, None)
+
+
+def _attend_latent(at: Local, held: Sequence[Array]) -> Array:
+    return _out(_of_latents(at, held))
+
+
+def _attend_latent_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
+    of = _of_latents(at, held)
+    grad = by_sequence(at, grad)
+    if which == 3:
+        found = np.einsum("bhst,bshd->bthd", of.shares, grad)
+    else:
+        scores, _ = _score_gradient(of, grad)
+        if which == 0:
+            found = np.einsum("bhst,bthd->bshd", scores, of.k)
+        else:
+            both, own = np.einsum("bhst,bshd->bthd", scores, of.q), held[1].shape[2]
+            found = both[..., :own] if which == 1 else both[..., own:].sum(axis=2)
+    made: Array = found.reshape(held[which].shape)
+    return made
+
+
+# KV heads and width of keys in a fused projection of queries, keys, values and gates.
+_KV_HEADS = {"QKV": ("K", "H"), "QKVG": ("KG", "HG"), "QKVS": ("KS", "H")}
+
+
 def _taken(at: Local) -> tuple[slice, ...]:
-    """The columns of the fused projection that are queries, keys or values: Q first, then K, then V."""
-    sizes, last = at.sizes, at.placed.op.output[0]
-    wide = {"Q": sizes["N"] * sizes["H"], "K": sizes["K"] * sizes["H"], "V": sizes["K"] * sizes["H"]}
-    start = sum(width for name, width in wide.items() if "QKV".index(name) < "QKV".index(last))
-    return (slice(None), slice(start, start + wide[last]))
+    """The columns of a fused projection that one part of it is: those behind the parts before it."""
+    sizes, op = at.sizes, at.placed.op
+    wide = math.prod(sizes[dim] for dim in at.out_dims[1:])
+    part = op.function.removeprefix("take_")
+    before = 0
+    if op.over[0] in _KV_HEADS:
+        kv, width = (sizes[dim] for dim in _KV_HEADS[op.over[0]])
+        queries = sizes["N"] * width
+        before = {"q": 0, "k": queries, "v": queries + kv * width}.get(part, sizes[op.over[0]] - wide)
+    elif op.over[0] in ("LQKV", "LQKVZ"):
+        keys, values = sizes["NK"] * sizes["HK"], sizes["NV"] * sizes["HL"]
+        before = {"lq": 0, "lk": keys, "lv": 2 * keys, "lz": 2 * keys + values}[part]
+    elif op.over[0] == "LBA":
+        before = 0 if part == "lb" else wide
+    elif part == "u":
+        before = wide
+    return (slice(None), slice(before, before + wide))
 
 
 def _take(at: Local, held: Sequence[Array]) -> Array:
@@ -74,10 +156,24 @@ def _take(at: Local, held: Sequence[Array]) -> Array:
 def _take_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
     whole = np.zeros(tuple(at.sizes[dim] for dim in at.out_dims), dtype=grad.dtype)
     whole[slices(at.output)] = grad
-    made = np.zeros_like(held[0])
-    made[_taken(at)] = whole.reshape(held[0].shape[0], -1)
+    made = np.zeros((whole.shape[0], at.sizes[at.placed.op.over[0]]), dtype=grad.dtype)
+    made[_taken(at)] = whole.reshape(whole.shape[0], -1)
     return made
 
 
-ATTENTION = Kernel(_attend, _attend_back)
+def _flat(at: Local, held: Sequence[Array]) -> Array:
+    return held[0].reshape(held[0].shape[0], -1)
+
+
+def _flat_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
+    return grad.reshape(held[0].shape)
+
+
 TAKE = Kernel(_take, _take_back)
+_PARTS = ("q", "k", "v", "qgate", "g", "u", "lq", "lk", "lv", "lz", "lb", "la", "out")
+ATTENTION = {
+    "attention": Kernel(_attend, _attend_back),
+    "latent_attention": Kernel(_attend_latent, _attend_latent_back),
+    "flatten": Kernel(_flat, _flat_back),
+    "unflatten": TAKE,
+} | {f"take_{part}": TAKE for part in _PARTS}

@@ -87,8 +87,9 @@ def check_totals(training: Training) -> Iterator[Check]:
     ledger = training.ledger
     sent = {part.name: _sent(training, part.name, part.program) for part in training.parts}
     blocks = [bytes_ for part, bytes_ in sent.items() if part.startswith(BLOCK)]
+    usual = next(part for part in training.parts if part.program == ledger.usual)
     once = sum(one.counted.sent_bytes for one in training.synced)
-    ran = {"block": blocks[0], "stage": sum(blocks), "step": ledger.microbatches * sum(sent.values()) + once}
+    ran = {"block": sent[usual.name], "stage": sum(blocks), "step": ledger.microbatches * sum(sent.values()) + once}
     totals = price_ledger(ledger, None).totals
     for scope, found in ran.items():
         said = totals[scope]["tp"].wire_bytes
@@ -114,11 +115,12 @@ def _sum_text(scope: str, ledger: Ledger) -> str:
 
 
 def check_published(training: Training) -> Iterator[Check]:
-    """The collectives of one layer by kind beside the counts that were published for its layout."""
+    """The collectives of one layer of each kind beside the counts that were published for its layout."""
     ledger = training.ledger
-    first = next(part for part in training.parts if part.program == BLOCK)
-    for direction, expected in per_layer(ledger.model, ledger.parallel, ledger.work).items():
-        ran = Counter(count.counted.kind for count in training.counts(first, direction))
-        for kind in sorted({*expected, *ran}):
-            told = f"published are {expected[kind]} in a layer, {ran[kind]} ran"
-            yield exact("collectives", expected[kind], ran[kind], f"{first.name}, {direction}: {kind}", told)
+    for kind, name in ledger.programs.layers.names.items():
+        first = next(part for part in training.parts if part.program == name)
+        for direction, expected in per_layer(ledger.model, kind, ledger.parallel, ledger.work).items():
+            ran = Counter(count.counted.kind for count in training.counts(first, direction))
+            for op in sorted({*expected, *ran}):
+                told = f"published are {expected[op]} in a layer, {ran[op]} ran"
+                yield exact("collectives", expected[op], ran[op], f"{first.name}, {direction}: {op}", told)

@@ -1,11 +1,8 @@
-"""Which small models a layout is run with: every choice of an architecture that changes what it communicates.
-
-Sizes are about the smallest at which everything divides.
-"""
+"""What is run by default and with ``--all``: models in small, on layouts and degrees, as frameworks run them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import lcm
 from typing import NamedTuple
@@ -13,33 +10,38 @@ from typing import NamedTuple
 from commcalc.accounting.ledger import Ledger, build
 from commcalc.algebra.mesh import Mesh
 from commcalc.errors import UsageError
+from commcalc.simulate.architectures import Spoken, architectures, spoken
 from commcalc.simulate.check import Run
 from commcalc.simulate.memory import ELEMENT_BYTES, MOST_BYTES, check_devices, held, pieces
 from commcalc.simulate.precision import Precision
+from commcalc.simulate.small import HIDDEN, sized, tokens_for, worked
 from commcalc.simulate.trial import run_trial
-from commcalc.transformer.layout import KvPolicy, LayoutName
-from commcalc.transformer.spec import Model, Norm, NormPlacement, Phase, Positions, QkNorm
-from commcalc.transformer.work import Parallelism, Recompute, VocabPadding, Workload
+from commcalc.transformer.frameworks import HABITS
+from commcalc.transformer.layers import Ffn, Heads
+from commcalc.transformer.layout import KvPolicy, LayoutName, kv_counts
+from commcalc.transformer.spec import Model, Phase
+from commcalc.transformer.work import Framework, Logits, Parallelism, Recompute, VocabPadding, Workload
 from commcalc.units import format_binary
 
-LAYERS = 2
-SEQUENCES = 2
-# Of a step: one runs, and what the ledger adds up has all of them.
-MICROBATCHES = 3
-# A norm over a few elements divides by next to nothing now and then, and magnifies what was rounded before.
-HEAD_DIM = 16
-HIDDEN = 40
 DEGREES = (1, 2, 4, 8)
-_LEAST_HEADS = 8
-_LEAST_TOKENS = 8
-# KV heads for so many query heads: all, a quarter, one.
-_SHARED = {"mha": 1, "gqa": 4, "mqa": 0}
+# The degree at which frameworks' own ways are run, where it is among those asked for and not all of them are.
+_USUAL_DEGREE = 4
 _WORKS = {
     "train": Workload(),
     "recomputed": Workload(recompute=Recompute.FULL, regather=False),
     "prefill": Workload(phase=Phase.PREFILL),
     "decode": Workload(phase=Phase.DECODE),
 }
+# What each framework is run at: all of them, and the first of them by default.
+_WORKS_OF: Mapping[Framework, tuple[str, ...]] = {
+    Framework.MEGATRON: ("train", "recomputed"),
+    Framework.TORCHTITAN: ("train", "recomputed"),
+    Framework.HF: ("train", "recomputed", "prefill", "decode"),
+    Framework.VLLM: ("prefill", "decode"),
+    Framework.SGLANG: ("decode", "prefill"),
+}
+# The columns of a fused projection, by the KV heads that it ends with.
+_COLUMNS = {"K": "QKV", "KS": "QKVS", "KG": "QKVG"}
 
 
 class Case(NamedTuple):
@@ -52,90 +54,72 @@ class Case(NamedTuple):
     layout: LayoutName
 
 
-def architectures(everything: bool) -> dict[str, Model]:
-    """Models without sizes, by name: the names say how KV heads are shared, and what the blocks are made of."""
-    biased = Model(
-        gated_mlp=False, norm=Norm.LAYERNORM, attention_bias=True, attention_output_bias=True, mlp_bias=True
-    )  # fmt: skip
-    found = {
-        "gqa gated sequential": Model(),
-        "mha plain, biases, learned positions": biased._replace(
-            position_embedding=Positions.LEARNED, tie_word_embeddings=True
-        ),
-        "mqa plain parallel, biases": biased._replace(parallel_block=True),
-        "gqa gated, sandwich and head norms": Model(
-            norm_placement=NormPlacement.SANDWICH, qk_norm=QkNorm.HEAD_DIM, tie_word_embeddings=True
-        ),
-    }  # fmt: skip
-    if not everything:
-        return found
-    for heads, gated, parallel in product(_SHARED, (True, False), (False, True)):
-        name = f"{heads} {'gated' if gated else 'plain'} {'parallel' if parallel else 'sequential'}"
-        found[name] = Model(gated_mlp=gated, parallel_block=parallel)
-    return found | {
-        "gqa gated parallel, two norms, biases": biased._replace(
-            gated_mlp=True, norm=Norm.RMSNORM, parallel_block=True, parallel_norms=2
-        ),
-        "mha gated, norms after, norms of each head": Model(
-            norm_placement=NormPlacement.POST, qk_norm=QkNorm.PER_HEAD, norm=Norm.LAYERNORM, lm_head_bias=True
-        ),
-        "mha plain, biases, embedding norm": biased._replace(embedding_norm=True),
-        "mha plain, positions behind two rows": Model(
-            gated_mlp=False, position_embedding=Positions.LEARNED, extra_position_rows=2, norm=Norm.LAYERNORM_NO_BIAS
-        ),
-    }
-
-
 def cases(layouts: Sequence[LayoutName], degrees: Sequence[int], everything: bool) -> list[Case]:
-    """Every architecture on every layout and degree; ``everything``: every way of working and of sharing KV heads."""
+    """Every architecture on every layout and degree, and those that frameworks run in their own way.
+
+    ``everything``: every way of working and of sharing KV heads, frameworks on every degree.
+    """
     found = []
     works = _WORKS if everything else {"train": _WORKS["train"]}
     for (name, model), layout, tp in product(architectures(everything).items(), layouts, degrees):
-        full = sized(model._replace(name=name), tp, name.split()[0])
-        shared = tp > (full.num_key_value_heads or tp) and layout is not LayoutName.NONE
-        gathers = shared and full.dims["QKV"] % tp == 0  # the fused projection is cut evenly
-        policies = (KvPolicy.REPLICATE, KvPolicy.GATHER) if gathers else (KvPolicy.REPLICATE,)
-        for (word, work), kv in product(works.items(), policies):
+        full = fitted(model._replace(name=name), tp, name.split()[0])
+        for (word, work), kv in product(works.items(), _policies(full, layout, tp)):
             if work.phase is Phase.DECODE and layout is LayoutName.MEGATRON_SP and tp > 1:
                 continue  # one token cannot be split
             padding = VocabPadding.MEGATRON if model.tie_word_embeddings else VocabPadding.NONE
             parallel = Parallelism(tp=tp, layout=layout, kv=kv, vocab_padding=padding)
             told = f"{name}, {word}" if everything else name
             found.append(Case(told, full, parallel, worked(work, tp), layout))
+    some = [tp for tp in degrees if tp > 1] if everything else _usual(degrees)
+    for (name, one), tp in product(spoken().items(), some):
+        if one.layout in layouts:
+            found += _as_spoken(name, one, tp, everything)
     return found
 
 
-def sized(model: Model, tp: int, heads: str = "mha", keep: Iterable[str] = ()) -> Model:
-    """``model`` with small sizes; heads that it gives, and what ``keep`` names, stay.
-
-    ``heads`` says how KV heads are shared where the model gives no number.
-    """
-    count = model.num_attention_heads or lcm(_LEAST_HEADS, tp)
-    shared = _SHARED[heads]
-    small: dict[str, int] = {
-        "num_hidden_layers": LAYERS,
-        "hidden_size": HIDDEN,
-        "num_attention_heads": count,
-        "num_key_value_heads": model.num_key_value_heads or (count // shared if shared else 1),
-        "head_dim": HEAD_DIM,
-        "intermediate_size": 3 * lcm(_LEAST_HEADS, tp),
-        "vocab_size": 7 * lcm(_LEAST_HEADS, tp),
-        "max_position_embeddings": tokens_for(tp),
-    }
-    kept = {key: getattr(model, key) for key in keep if key in small and getattr(model, key) is not None}
-    return model._replace(**small | kept, quantization_group_size=1)
+def _usual(degrees: Sequence[int]) -> list[int]:
+    """The one degree at which frameworks are run: none above 1, no framework."""
+    above = [tp for tp in degrees if tp > 1]
+    return [_USUAL_DEGREE] if _USUAL_DEGREE in above else above[:1]
 
 
-def tokens_for(tp: int) -> int:
-    """Tokens of a sequence that the TP degree splits."""
-    return lcm(_LEAST_TOKENS, tp)
+def _policies(model: Model, layout: LayoutName, tp: int) -> tuple[KvPolicy, ...]:
+    """How KV heads are shared: copied, and gathered where the fused projections can be cut evenly."""
+    shared = [dim for dim, heads in kv_counts(model).items() if tp > heads] if layout is not LayoutName.NONE else []
+    gathers = shared and all(model.dims[_COLUMNS[dim]] % tp == 0 for dim in shared)
+    return (KvPolicy.REPLICATE, KvPolicy.GATHER) if gathers else (KvPolicy.REPLICATE,)
 
 
-def worked(work: Workload, tp: int, sequence: int | None = None, sequences: int | None = None) -> Workload:
-    """``work`` in small: two sequences of as few tokens as the degree splits, or as many as are asked for."""
-    many = sequences or SEQUENCES
-    length = sequence or tokens_for(tp)
-    return work._replace(sequence_length=length, micro_batch_size=many, global_batch_size=MICROBATCHES * many)
+def _as_spoken(name: str, one: Spoken, tp: int, everything: bool) -> list[Case]:
+    """One model as its framework runs it, at one kind of work or at all of them."""
+    full = fitted(one.model._replace(name=name), tp, one.heads)
+    full = full._replace(hidden_size=-(-HIDDEN // tp) * tp)  # some are split by the columns of the stream
+    habits = HABITS[one.framework]
+    by_columns = full.family in habits.gathered_attention | habits.whole_attention
+    if habits.kv is KvPolicy.REFUSE and tp > (full.num_key_value_heads or tp) and not by_columns:
+        return []
+    parallel = Parallelism(
+        tp=tp, layout=one.layout, kv=habits.kv, vocab_padding=VocabPadding.NONE, framework=one.framework
+    )
+    words = _WORKS_OF[one.framework]
+    length = lcm(tokens_for(tp), tp * habits.sequence_shares) if habits.sequence_shares else None
+    # Inputs are gathered again by Megatron alone; transformers makes logits of a whole prompt.
+    regathers = one.framework is Framework.MEGATRON
+    logits = Logits.ALL if one.framework is Framework.HF else Logits.SAMPLED
+    return [
+        Case(
+            f"{name}, {word}", full, parallel,
+            worked(_WORKS[word]._replace(regather=regathers, logits=logits), tp, length), one.layout,
+        )
+        for word in (words if everything else words[:1])
+    ]  # fmt: skip
+
+
+def fitted(model: Model, tp: int, heads: str) -> Model:
+    """An architecture with small sizes; its heads of linear attention are so many for each device, of at least 8."""
+    each = lcm(DEGREES[-1], tp)
+    keys, values = model.linear_num_key_heads * each, model.linear_num_value_heads * each
+    return sized(model._replace(linear_num_key_heads=keys, linear_num_value_heads=values), tp, heads)
 
 
 def plan_all(found: Sequence[Case]) -> list[tuple[Case, Ledger]]:
@@ -172,26 +156,49 @@ def run_planned(case: Case, ledger: Ledger, precision: Precision, seed: int) -> 
     except MemoryError:
         raise UsageError("the machine has not enough memory for this", where=f"model {case.model.name}") from None
     shared = ledger.layout.mesh.parts and case.parallel.kv
-    note = f"KV heads {'gathered' if shared is KvPolicy.GATHER else 'copied'}" if shared else ""
-    return Run(case.layout, (("tp", case.parallel.tp),), case.name, tuple(checks), note)
+    gathers = shared is KvPolicy.GATHER
+    framework = case.parallel.framework
+    notes = [f"KV heads {'gathered' if gathers else 'copied'}"] if shared else []
+    notes += [f"as {framework} runs it"] if framework and not case.name.startswith(framework) else []
+    return Run(case.layout, (("tp", case.parallel.tp),), case.name, tuple(checks), ", ".join(notes))
 
 
 def _elements(ledger: Ledger) -> int:
     """Elements that are held at once, an estimate from above.
 
     On the devices every tensor of a step in each of its shardings, weights with gradients and steps; on the tape of the
-    baseline every tensor some four times, and twelve times the scores of attention, which no program names; half of
-    that once more where rounding is looked at; and what the arrays themselves cost.
+    baseline every tensor some four times, and what no program names (`_unnamed`); half of that once more where rounding
+    is looked at; and what the arrays themselves cost.
     """
     sizes = dict(ledger.sizes)
-    mesh, layers = ledger.layout.mesh, ledger.model.num_hidden_layers or 1
+    mesh = ledger.layout.mesh
     alone = Mesh(tuple((name, 1) for name, _ in mesh.axes), mesh.parts)
-    scores = sizes["N"] * sizes["T"] * (sizes["T"] // sizes["B"])
-    total = layers * scores * (18 + mesh.devices // mesh.size(ledger.layout.weights.get("N", ())))
+    layers = ledger.programs.layers.counted()
+    total = 0
     for name, derivation in ledger.derivations.items():
         tensors = [state.sharding for state in derivation.states]
         weights = [tensor.sharding for tensor in derivation.program.tensors.values() if tensor.sharding is not None]
         once = held([*tensors, *weights, *weights, *weights], mesh, sizes)
         once += 6 * held([*tensors, *weights], alone, sizes)
-        total += (layers if name == "block" else 1) * once
+        total += layers.get(name, 1) * (once + (_unnamed(ledger, name) if name in layers else 0))
     return total + pieces(mesh.devices, mesh)
+
+
+def _unnamed(ledger: Ledger, name: str) -> int:
+    """What a layer of a kind holds besides its tensors.
+
+    Twelve times the scores of attention, for linear attention by key heads once more for each power of the triangular
+    matrix, and its state after every token; and the matrices of the experts that each token goes to, on the tape.
+    """
+    sizes, mesh = ledger.sizes, ledger.layout.mesh
+    kind = next(kind for kind, word in ledger.programs.layers.names.items() if word == name)
+    total, each = 0, sizes["T"] // sizes["B"]
+    heads = "NV" if kind.heads is Heads.LINEAR else "N"
+    copies = mesh.devices // mesh.size(ledger.layout.weights.get(heads, ()))
+    scores = sizes[heads] * sizes["T"] * each
+    total += scores * (18 + copies)
+    if kind.heads is Heads.LINEAR:
+        total += 3 * scores * each.bit_length() + copies * sizes["T"] * sizes["NV"] * sizes["HL"] * sizes["HK"]
+    if kind.ffn is Ffn.SPARSE:
+        total += 12 * sizes["T"] * sizes["C"] * sizes["D"] * sizes["M"]
+    return total

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commcalc.algebra.program import Role
+from commcalc.algebra.program import Role, Rule
 from commcalc.algebra.schedule import REGATHER, Add, Derivation, Differentiate, Event, Move, Placed, Value
 from commcalc.simulate.grid import Assembled, Grid, shape_of
 from commcalc.simulate.kernels import COMBINES, kernel_of
@@ -22,6 +22,8 @@ from commcalc.simulate.precision import Precision
 from commcalc.simulate.wire import Array, Combine
 
 Blocks = list[Array]
+# Operations whose gradient needs none of what went in.
+_SAVES_NOTHING = (Rule.ADD, Rule.BIAS, Rule.TAKE)
 
 
 class Count(NamedTuple):
@@ -47,6 +49,7 @@ class Execution:
         self.derivation = derivation
         self.setting = setting
         self.values: dict[Value, Blocks] = {}
+        self.forgotten: set[Value] = set()
         self.forward_counts: list[Count] = []
         self.backward_counts: list[Count] = []
         self._makers = {placed.op.output: placed.op.function for placed in derivation.placed}
@@ -54,30 +57,44 @@ class Execution:
             for name, sharding in zip(placed.op.weights, placed.weights, strict=True):
                 self.values[Value(name, sharding)] = weights[name]
 
-    def forward(self, inputs: Mapping[str, Blocks]) -> Blocks:
-        """Run the forward pass on the blocks of the inputs; the output as it is kept."""
+    def forward(self, inputs: Mapping[str, Blocks], *, early: bool = False) -> Blocks:
+        """Run the forward pass on the blocks of the inputs; the output as it is kept.
+
+        ``early`` ends it as soon as all is there that the backward pass reads; the output is empty then.
+        """
         tensors = self.derivation.program.tensors
         for name, blocks in inputs.items():
             sharding = tensors[name].sharding
             if sharding is not None:
                 self.values[Value(name, sharding)] = blocks
-        for action in self.derivation.forward:
+        for action in self.derivation.forward[: self._last_read() if early else None]:
             if isinstance(action, Placed):
                 self._compute(action)
             elif isinstance(action, Move):
                 self._move(action, self.forward_counts)
-        return self.values[self.derivation.output]
+        return [] if early else self.values[self.derivation.output]
+
+    def _last_read(self) -> int:
+        """How many actions of the forward pass there are up to the last that makes what the backward pass reads."""
+        read: set[Value] = set()
+        for action in self.derivation.backward:
+            if isinstance(action, Differentiate) and action.placed.op.rule not in _SAVES_NOTHING:
+                read.update(action.placed.operands)
+        made = [one.made if isinstance(one, Placed) else one.target for one in self.derivation.forward
+                if isinstance(one, Placed | Move)]  # fmt: skip
+        return max(at for at, value in enumerate(made, 1) if value in read)
 
     def backward(self, seed: Blocks) -> None:
         """Run the backward pass from the gradient of the output.
 
-        What was gathered and is saved split is forgotten first: it must come back by its own re-gather.
+        What was gathered and is saved split is forgotten first by the linear layers that read it: it must come back by
+        its own re-gather. Experts that gathered the same for themselves keep theirs.
         """
         if self.derivation.seed is None:
             return
         for action in self.derivation.backward:
             if isinstance(action, Move) and action.event.note == REGATHER:
-                self.values.pop(action.target, None)
+                self.forgotten.add(action.target)
         self.values[self.derivation.seed] = seed
         for action in self.derivation.backward:
             if isinstance(action, Differentiate):
@@ -126,7 +143,9 @@ class Execution:
         kernel = kernel_of(placed)
         nothing: Blocks = [np.empty(0)] * self.setting.grid.devices
         # What was forgotten and is not gathered again is not there: a kernel that asks for it all the same fails.
-        blocks = zip(*(self.values.get(value, nothing) for value in placed.operands), strict=True)
+        gone = self.forgotten if placed.op.rule is Rule.CONTRACT else ()
+        operands = (nothing if value in gone else self.values.get(value, nothing) for value in placed.operands)
+        blocks = zip(*operands, strict=True)
         of, grads = self.setting.precision.of, self.held(action.gradient)
         with _on_a_device(f"the gradient of {placed.op.name}"):
             made = [
@@ -163,6 +182,8 @@ class Execution:
         blocks = self.held(action.source)
         done = move(step.kind, step.axes, step.before, step.after, blocks, self.setting.grid, bits, combine)
         self.values[action.target] = done.blocks
+        if event.note == REGATHER:
+            self.forgotten.discard(action.target)
         if done.counted is not None:
             counts.append(Count(event, done.counted))
 

@@ -18,9 +18,12 @@ import numpy as np
 from commcalc.algebra.program import Rule
 from commcalc.algebra.schedule import Placed
 from commcalc.errors import SpecError
-from commcalc.simulate.attention import ATTENTION, TAKE
+from commcalc.simulate.attention import ATTENTION
+from commcalc.simulate.experts import EXPERTS
+from commcalc.simulate.linear import LINEAR, sigmoid
 from commcalc.simulate.local import Kernel, Local, no_gradient
 from commcalc.simulate.loss import LOSS
+from commcalc.simulate.squares import by_squares
 from commcalc.simulate.wire import Array
 
 EPSILON = 1e-5
@@ -127,7 +130,7 @@ def _normed(at: Local, x: Array, centred: bool) -> tuple[Array, Array]:
 def _norm(centred: bool) -> Kernel:
     def forward(at: Local, held: Sequence[Array]) -> Array:
         made, _ = _normed(at, held[0], centred)
-        made = made * held[1]
+        made = made * held[1] if len(held) > 1 else made
         return made + held[2] if len(held) > 2 else made
 
     def backward(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
@@ -135,7 +138,7 @@ def _norm(centred: bool) -> Kernel:
         if which > 0:
             return _to(grad * normed if which == 1 else grad, at.out_dims, at.dims[which])
         axes = _over(at)
-        inner = grad * held[1]
+        inner: Array = grad * held[1] if len(held) > 1 else grad
         found = inner - normed * (inner * normed).mean(axis=axes, keepdims=True)
         if centred:
             found = found - inner.mean(axis=axes, keepdims=True)
@@ -145,20 +148,29 @@ def _norm(centred: bool) -> Kernel:
     return Kernel(forward, backward)
 
 
-def _sigmoid(x: Array) -> Array:
-    made: Array = 1 / (1 + np.exp(-x))
+def _sigmoid(at: Local, held: Sequence[Array]) -> Array:
+    return sigmoid(held[0])
+
+
+def _sigmoid_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
+    open_ = sigmoid(held[0])
+    made: Array = grad * open_ * (1 - open_)
     return made
+
+
+def _same(at: Local, held: Sequence[Array]) -> Array:
+    return held[0]
 
 
 def _gated(at: Local, held: Sequence[Array]) -> Array:
     gate, up = held
-    made: Array = gate * _sigmoid(gate) * up
+    made: Array = gate * sigmoid(gate) * up
     return made
 
 
 def _gated_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
     gate, up = held
-    open_ = _sigmoid(gate)
+    open_ = sigmoid(gate)
     slope = 1 + gate * (1 - open_)
     if which == 1:
         up, slope = gate, 1
@@ -191,17 +203,24 @@ RULES: dict[Rule, Kernel] = {
     Rule.ADD: Kernel(_add, _add_back),
     Rule.BIAS: Kernel(_add, _bias_back),
 }
-KERNELS: dict[str, Kernel] = {
-    "rmsnorm": _norm(centred=False),
-    "layernorm": _norm(centred=True),
-    "gated_activation": Kernel(_gated, _gated_back),
-    "activation": Kernel(_gelu, _gelu_back),
-    "attention": ATTENTION,
-    "positions": Kernel(_positions, _positions_back),
-    "take_q": TAKE,
-    "take_k": TAKE,
-    "take_v": TAKE,
-    "last_position": Kernel(_last_position, no_gradient),
-} | LOSS
+KERNELS: dict[str, Kernel] = (
+    ATTENTION
+    | EXPERTS
+    | LINEAR
+    | LOSS
+    | by_squares(EPSILON)
+    | {
+        "rmsnorm": _norm(centred=False),
+        "layernorm": _norm(centred=True),
+        "gated_activation": Kernel(_gated, _gated_back),
+        "activation": Kernel(_gelu, _gelu_back),
+        "positions": Kernel(_positions, _positions_back),
+        "last_position": Kernel(_last_position, no_gradient),
+        "rope": Kernel(_same, _add_back),
+        "sigmoid": Kernel(_sigmoid, _sigmoid_back),
+        # The first operand times the second, summed over what the output lacks: as a product of matrices is.
+        "weigh": Kernel(_contract, _contract_back),
+    }
+)
 # What a pending value of these adds up by, where that is no sum.
 COMBINES = {"max_logit": np.maximum}

@@ -193,6 +193,33 @@ def rows(table: Variable, index: Array) -> Variable:
     return _made(table.value[index], (table, pull), exact=True)
 
 
+def part(a: Variable, start: int, stop: int) -> Variable:
+    """The elements from ``start`` up to ``stop`` of the last axis."""
+
+    def pull(g: Array) -> Array:
+        found = np.zeros_like(a.value)
+        found[..., start:stop] = g
+        return found
+
+    return _made(a.value[..., start:stop], (a, pull), exact=True)
+
+
+def along(a: Variable, index: Array) -> Variable:
+    """The elements ``index`` of the last axis, row by row: [T, E] and [T, C] to [T, C]; none twice in a row."""
+
+    def pull(g: Array) -> Array:
+        found = np.zeros_like(a.value)
+        np.put_along_axis(found, index, g, axis=-1)
+        return found
+
+    return _made(np.take_along_axis(a.value, index, axis=-1), (a, pull), exact=True)
+
+
+def silu(a: Variable) -> Variable:
+    """``a sigmoid(a)``."""
+    return multiply(a, sigmoid(a))
+
+
 def _fit(g: Array, shape: tuple[int, ...]) -> Array:
     """A gradient summed over the axes that broadcasting had added or stretched."""
     if g.shape == shape:

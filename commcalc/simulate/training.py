@@ -5,7 +5,7 @@ Embedding, every layer and the head run one after another, each by the schedule 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +17,21 @@ from commcalc.simulate.execute import Blocks, Count, Execution, Setting
 from commcalc.simulate.grid import Grid
 from commcalc.simulate.local import Batch
 from commcalc.simulate.moves import Counted, all_reduce_buffers
-from commcalc.simulate.plain import weight_shapes
+from commcalc.simulate.plain_layers import weight_shapes
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.wire import Array
 from commcalc.transformer.work import Recompute, Workload
 
 EMBEDDING, BLOCK, HEAD = "embedding", "block", "head"
+# Weights that frameworks fuse, of which the plain model has the parts; each part's columns stand in a row.
+FUSED_WEIGHTS = {
+    "Wqkv": ("Wq", "Wk", "Wv", "Wqgate"),
+    "bqkv": ("bq", "bk", "bv"),
+    "Wgate_up": ("Wgate", "Wup"),
+    "Wlqkv": ("Wlq", "Wlk", "Wlv"),
+    "Wlqkvz": ("Wlq", "Wlk", "Wlv", "Wlz"),
+    "Wlba": ("Wlb", "Wla"),
+}
 
 
 class Data(NamedTuple):
@@ -33,7 +42,10 @@ class Data(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One program in the chain: which of the ledger's derivations it is, and its name in this model (``block.0``)."""
+    """One program in the chain: which of the ledger's derivations it is, and its name in this model (``block.0``).
+
+    A layer's program is that of its kind.
+    """
 
     program: str
     name: str
@@ -48,16 +60,19 @@ class Synced(NamedTuple):
 
 
 def bits_of(work: Workload) -> dict[Role, int]:
-    """How wide an element of each role is on the wire, said apart from the ledger: the loss is reduced in fp32."""
+    """How wide an element of each role is on the wire, said apart from the ledger: the loss is reduced in fp32.
+
+    Masks are bytes, indices those of PyTorch (int64).
+    """
     wide = {Role.ACTIVATION: work.dtype.bits, Role.WEIGHT: work.dtype.bits, Role.GRADIENT: work.grad_dtype.bits}
-    return wide | {Role.FP32: 32}
+    return wide | {Role.FP32: 32, Role.MASK: 8, Role.INDEX: 64}
 
 
 def random_data(ledger: Ledger, seed: int) -> Data:
     """Random weights and tokens for the ledger's model; equal seeds give equal data.
 
-    A matrix has the spread 1/sqrt(rows) that keeps activations near 1; norm weights are near 1 and biases near 0, none
-    of them all alike, so that a weight that is used in the wrong place shows.
+    A matrix has the spread 1/sqrt(rows) that keeps activations near 1; norm weights are near 1 and biases, sinks and
+    rates near 0, none of them all alike, so that a weight that is used in the wrong place shows.
     """
     rng = np.random.default_rng(seed)
     sizes = ledger.sizes
@@ -66,12 +81,20 @@ def random_data(ledger: Ledger, seed: int) -> Data:
         made = rng.standard_normal(shape)
         short = name.rsplit(".", 1)[1]
         if short.startswith("W") or short == "E":
-            rows = shape[0] * shape[1] if short == "Wo" else shape[1] if short in ("E", "Wlm") else shape[0]
-            weights[name] = made / np.sqrt(rows)
+            weights[name] = made / np.sqrt(_rows(short, shape))
         else:
             weights[name] = made * 0.3 + (1.0 if short.startswith("g") else 0.0)
     tokens, targets = rng.integers(0, sizes["V"], (2, sizes["T"]))
     return Data(weights, Batch(tokens, targets, sizes["B"], ledger.model.extra_position_rows))
+
+
+def _rows(name: str, shape: tuple[int, ...]) -> int:
+    """How many elements a product with this matrix sums."""
+    if name == "Wo":
+        return shape[0] * shape[1]
+    if name.startswith("Wconv_"):
+        return shape[2]
+    return shape[1] if name in ("E", "Wlm") or name.startswith("We_") else shape[0]
 
 
 class Training:
@@ -85,10 +108,9 @@ class Training:
         self.derivations = dict(derivations or ledger.derivations)
         grid = Grid(ledger.layout.mesh, ledger.sizes)
         self.setting = Setting(grid, precision, data.batch, bits_of(ledger.work))
-        layers = ledger.model.num_hidden_layers or 0
-        self.parts = [
-            Part(EMBEDDING, EMBEDDING), *(Part(BLOCK, f"{BLOCK}.{at}") for at in range(layers)), Part(HEAD, HEAD)
-        ]  # fmt: skip
+        layers = ledger.programs.layers
+        blocks = [Part(layers.names[kind], f"{BLOCK}.{at}") for at, kind in enumerate(layers.kinds)]
+        self.parts = [Part(EMBEDDING, EMBEDDING), *blocks, Part(HEAD, HEAD)]
         self.runs: dict[str, Execution] = {}
         self.recomputed: dict[str, list[Count]] = {}
         self.synced: list[Synced] = []
@@ -102,7 +124,7 @@ class Training:
 
     def weights(self, part: Part) -> dict[str, Array]:
         """The whole weights of a part under the names of its program."""
-        return stored(self.data.weights, self.derivations[part.program], part)
+        return stored(self.data.weights, self.derivations[part.program], part, self.ledger.sizes)
 
     def held(self, name: str) -> Blocks:
         """Every device's blocks of a weight, by part and name."""
@@ -145,9 +167,11 @@ class Training:
         seed = [self.setting.precision.of(np.full(rows, 1 / rows))] * self.setting.grid.devices
         for part in reversed(self.parts):
             run = self.runs[part.name]
-            if part.program == BLOCK and self.ledger.work.recompute is Recompute.FULL:
+            before = run
+            if part.program not in (EMBEDDING, HEAD) and self.ledger.work.recompute is Recompute.FULL:
                 run = self._again(part, run)
             run.backward(seed)
+            run.values = before.values | run.values  # what was not computed again is compared as well
             seed = run.gradient("X") or []
             derivation = self.derivations[part.program]
             for name, value in derivation.gradients.items():
@@ -155,10 +179,17 @@ class Training:
                     self.gradients[f"{part.name}.{name}"] = value, run.held(value)
 
     def _again(self, part: Part, run: Execution) -> Execution:
-        """The layer's forward pass once more, from nothing but its input."""
+        """The layer's forward pass once more, from nothing but its input.
+
+        PyTorch's checkpoint ends it where the last tensor is there again that the backward pass reads
+        (torch.utils.checkpoint, early_stop); Megatron's runs all of it.
+        """
         sharding = self.derivations[part.program].program.tensors["X"].sharding
         again = self._execution(part)
-        again.forward({} if sharding is None else {"X": run.held(Value("X", sharding))})
+        again.forward(
+            {} if sharding is None else {"X": run.held(Value("X", sharding))},
+            early=self.ledger.programs.dialect.stops_early,
+        )
         self.recomputed[part.name] = again.forward_counts
         again.forward_counts = run.forward_counts
         self.runs[part.name] = again
@@ -200,17 +231,27 @@ class Training:
             self.gradients[table] = value, both
 
 
-def stored(arrays: Mapping[str, Array], derivation: Derivation, part: Part) -> dict[str, Array]:
-    """Whole weights (or their gradients) under the names of a program: the fused projection is Q, K and V in a row."""
+def stored(
+    arrays: Mapping[str, Array], derivation: Derivation, part: Part, sizes: Mapping[str, int]
+) -> dict[str, Array]:
+    """Whole weights (or their gradients) under the names of a program, and with its dimensions.
+
+    A fused projection is its parts in a row; heads are columns where a program has no heads.
+    """
     found = {}
     for name, tensor in derivation.program.tensors.items():
         if tensor.role is not Role.WEIGHT:
             continue
-        if name in ("Wqkv", "bqkv"):
-            parts = [arrays[f"{part.name}.{name[0]}{one}"] for one in "qkv"]
-            lead = parts[0].shape[: name == "Wqkv"]
-            found[name] = np.concatenate([one.reshape(*lead, -1) for one in parts], axis=-1)
+        parts = [arrays[full] for one in FUSED_WEIGHTS.get(name, ()) if (full := f"{part.name}.{one}") in arrays]
+        if parts:
+            found[name] = in_a_row(parts, len(tensor.dims) - 1)
         else:
             tied = name == "E" and part.program == HEAD
-            found[name] = arrays[f"{EMBEDDING}.E" if tied else f"{part.name}.{name}"]
+            whole = arrays[f"{EMBEDDING}.E" if tied else f"{part.name}.{name}"]
+            found[name] = whole.reshape([sizes[dim] for dim in tensor.dims])
     return found
+
+
+def in_a_row(parts: Sequence[Array], lead: int) -> Array:
+    """Arrays side by side, with all dimensions behind the first ``lead`` flat."""
+    return np.concatenate([one.reshape(*one.shape[:lead], -1) for one in parts], axis=-1)

@@ -20,14 +20,35 @@ from commcalc.simulate.billing import check_published, check_rows, check_totals
 from commcalc.simulate.check import Check, Excuse, Worst, at_most, norm, relative
 from commcalc.simulate.moves import Mismatch
 from commcalc.simulate.plain import Plain, plain_run
+from commcalc.simulate.plain_state import Choices
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.rounding import Rounding, noise_of
-from commcalc.simulate.training import HEAD, Part, Training, random_data
+from commcalc.simulate.training import HEAD, Part, Training, in_a_row, random_data
 from commcalc.simulate.updates import Measure, check_gradients, check_updates, measures_of_gradients
 from commcalc.simulate.wire import Array
+from commcalc.transformer.work import Logits
 
-# Tensors that frameworks fuse: the plain model has their parts.
-_FUSED = ("QKV", "QKVw")
+# Tensors that frameworks fuse, gather by columns or make twice: those of the plain model that they are, in a row.
+_FUSED = {
+    "QKV": ("Q", "K", "V", "Qgate"),
+    "QKVw": ("Qw", "Kw", "Vw", "Qgate"),
+    "GU": ("G", "U"),
+    "Lqkvw": ("Lq", "Lk", "Lv"),
+    "Lqkvzw": ("Lq", "Lk", "Lv", "Lz"),
+    "Lbaw": ("Lb", "La"),
+    "Lzw": ("Lz",),
+    "Lbw": ("Lb",),
+    "Law": ("La",),
+    "Yw": ("Y",),
+    "Of": ("O",),
+    "Qc": ("Q",),
+    "Kc": ("K",),
+    "Vc": ("V",),
+    "Qgatec": ("Qgate",),
+    "own_chosen": ("chosen",),
+    "own_routing": ("routing",),
+    "Pbs": ("Pb",),
+}
 # A difference is so many biases where what is left of it is smaller than this.
 _CLEAN = 1e-3
 # Of the tensors of a layer one in eight is a sum over devices.
@@ -39,14 +60,17 @@ def run_trial(
 ) -> list[Check]:
     """All checks of one ledger; ``derivations`` replace its own, to see that a wrong program is caught."""
     data = random_data(ledger, seed)
-    again = partial(
-        plain_run, ledger.model, ledger.sizes, data.weights, data.batch.tokens, data.batch.targets, ledger.work.phase
-    )
-    plain = again()
+    run = partial(
+        plain_run, ledger.model, ledger.sizes, data.weights, data.batch.tokens, data.batch.targets, ledger.work.phase,
+        every_logit=ledger.work.logits is Logits.ALL,
+    )  # fmt: skip
     try:
         training = Training(ledger, data, precision, derivations)
     except Mismatch as problem:
         return [Check("forward_error", precision.tolerance, float("inf"), False, "", problem.message, most=True)]
+    plain = run(choices=Choices(_chosen(training), 2 * precision.tolerance))
+    # With noise tokens go where they went: another way would be another computation.
+    again = partial(run, choices=Choices(plain.tensors))
     measures: dict[str, Measure] = {"forward_error": partial(_moved, plain), "loss_error": partial(_loss, plain)}
     measures |= measures_of_gradients(training, plain)
     noise = noise_of(precision, max(ledger.sizes.values()), ledger.layout.mesh.devices, _REDUCED)
@@ -55,6 +79,38 @@ def run_trial(
     if ledger.work.phase.training:
         checks += [*check_gradients(training, plain, precision, more), *check_updates(training, plain, precision, more)]
     return [*checks, *check_rows(training), *check_totals(training), *check_published(training)]
+
+
+def _chosen(training: Training) -> dict[str, Array]:
+    """The experts that tokens were sent to, by part and name."""
+    found = {}
+    for part in training.parts:
+        run = training.runs[part.name]
+        for placed in run.derivation.placed:
+            if placed.op.output == "chosen":
+                found[f"{part.name}.chosen"] = run.whole(placed.made).array
+    return found
+
+
+def _expected(plain: Plain, part: Part, value: Value) -> Array | None:
+    """A tensor of the plain run with the dimensions of the program; of one that is fused its parts in a row."""
+    found = plain.tensors.get(f"{part.name}.{value.name}")
+    parts = [] if found is None else [found]
+    if found is None:
+        names = [f"{part.name}.{one}" for one in _FUSED.get(value.name, ())]
+        parts = [plain.tensors[full] for full in names if full in plain.tensors]
+    dims = len(value.sharding.dims)
+    if len(parts) == 1 and parts[0].ndim == dims:
+        return parts[0]
+    return in_a_row(parts, dims - 1) if parts else None
+
+
+def _of_chosen(found: Array, expected: Array, value: Value, chosen: Array | None) -> Array:
+    """Of a tensor that has a row for every expert those of the chosen; what the others say counts for nothing."""
+    every = len(value.sharding.dims) == 3 and value.sharding.dims[1] == "E"
+    if not every or chosen is None or found.shape == expected.shape:
+        return found
+    return np.take_along_axis(found, chosen[:, :, None], axis=1)
 
 
 def _moved(plain: Plain, other: Plain) -> float:
@@ -82,23 +138,22 @@ def _values(training: Training, plain: Plain, precision: Precision, more: Excuse
             if not isinstance(action, Placed | Move):
                 continue
             value = action.made if isinstance(action, Placed) else action.target
-            expected = plain.tensors.get(f"{part.name}.{value.name}")
+            expected = _expected(plain, part, value)
             if expected is None:
-                if value.name not in _FUSED:
-                    errors.met(float("inf"), _place(part, action), f"the plain model has no {value.name}")
+                errors.met(float("inf"), _place(part, action), f"the plain model has no {value.name}")
                 continue
             whole = run.whole(value)
-            if expected.dtype.kind != "f":  # which token is read or sampled
-                logits = plain.tensors.get(f"{part.name}.logits")
-                missed = _missed(whole.array, expected, logits, errors.allowed)
-                errors.met(missed, _place(part, action), "another token is sampled")
+            if expected.dtype.kind != "f":  # which token is read or sampled, which experts are chosen
+                copies.met(whole.drift, _place(part, action), _copies(action, value))
+                errors.met(*_otherwise(part, action, value, whole.array, plain, errors.allowed))
                 continue
+            found = _of_chosen(whole.array, expected, value, plain.tensors.get(f"{part.name}.chosen"))
             size = float(np.max(np.abs(expected))) or 1.0
             copies.met(whole.drift / size, _place(part, action), _copies(action, value))
-            error = relative(whole.array, expected)
+            error = relative(found, expected)
             told = ""
             if errors.first(error):
-                told = _meaning(action, value, whole.array - expected, training.weights(part), training)
+                told = _meaning(action, value, found - expected, training.weights(part), training)
             errors.met(error, _place(part, action), told)
     yield errors.check()
     yield copies.check()
@@ -106,6 +161,19 @@ def _values(training: Training, plain: Plain, precision: Precision, more: Excuse
         whole = training.runs[HEAD].whole(training.derivations[HEAD].output)
         error = max(_apart(float(np.mean(whole.array, dtype=float)), plain.loss), whole.drift)
         yield at_most("loss_error", precision.tolerance, error, "head.loss", "the loss is another", more)
+
+
+def _otherwise(
+    part: Part, action: object, value: Value, found: Array, plain: Plain, allowed: float
+) -> tuple[float, str, str]:
+    """How many choices are others, where, and what that means."""
+    expected = _expected(plain, part, value)
+    if part.program == HEAD and expected is not None:
+        missed = _missed(found, expected, plain.tensors.get(f"{part.name}.logits"), allowed)
+        return missed, _place(part, action), "another token is sampled"
+    same = expected is not None and found.shape == expected.shape
+    missed = float(np.mean(found != expected)) if same else float("inf")
+    return missed, _place(part, action), "tokens are sent to other experts"
 
 
 def _missed(found: Array, expected: Array, logits: Array | None, allowed: float) -> float:

@@ -12,7 +12,7 @@ from commcalc.simulate.check import Check, Excuse, Worst, at_most, norm, relativ
 from commcalc.simulate.moves import all_reduce_buffers
 from commcalc.simulate.plain import Plain
 from commcalc.simulate.precision import Precision
-from commcalc.simulate.training import EMBEDDING, Training, stored
+from commcalc.simulate.training import EMBEDDING, Part, Training, stored
 from commcalc.simulate.wire import Array
 
 LEARNING_RATE = 0.1
@@ -83,10 +83,14 @@ def _expected(training: Training, plain: Plain) -> dict[str, Array]:
     """The gradients of the unsharded run under the names of the programs."""
     found = {}
     for part in training.parts:
-        for name, array in stored(plain.gradients, training.derivations[part.program], part).items():
+        for name, array in _named(training, plain, part).items():
             if name != "E" or part.program == EMBEDDING:
                 found[f"{part.name}.{name}"] = array
     return found
+
+
+def _named(training: Training, plain: Plain, part: Part) -> dict[str, Array]:
+    return stored(plain.gradients, training.derivations[part.program], part, training.ledger.sizes)
 
 
 def _total(gradients: dict[str, Array]) -> float:

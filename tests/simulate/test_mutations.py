@@ -8,73 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commcalc.accounting.ledger import Ledger, build
-from commcalc.algebra.collective import Kind, Step
+from broken import EXACT, GPT, LLAMA, MEGATRON, SP, backward, failed, forward, ledger_of, left_out, whats
+from commcalc.accounting.ledger import Ledger
+from commcalc.algebra.collective import Kind
 from commcalc.algebra.derive import derive
 from commcalc.algebra.needs import NEEDS
 from commcalc.algebra.program import Op, Role, Rule
 from commcalc.algebra.schedule import REGATHER, Action, Add, Derivation, Differentiate, Move, Placed, Value
 from commcalc.algebra.sharding import Sharding
 from commcalc.simulate import kernels
-from commcalc.simulate.cases import sized, worked
 from commcalc.simulate.check import Check
 from commcalc.simulate.local import Kernel, Local
-from commcalc.simulate.precision import Format, precision_of
 from commcalc.simulate.trial import run_trial
 from commcalc.simulate.wire import Array
 from commcalc.transformer.block import block_program
-from commcalc.transformer.layout import KvPolicy, LayoutName
-from commcalc.transformer.spec import Model, Norm
-from commcalc.transformer.work import Parallelism, VocabPadding, Workload
+from commcalc.transformer.layout import LayoutName
+from commcalc.transformer.spec import Model
 from commcalc.units import Dtype
-
-LLAMA = Model(name="llama")
-GPT = Model(name="gpt", gated_mlp=False, norm=Norm.LAYERNORM, attention_bias=True, attention_output_bias=True,
-            mlp_bias=True)  # fmt: skip
-MEGATRON, SP = LayoutName.MEGATRON, LayoutName.MEGATRON_SP
-EXACT = precision_of(Format.FLOAT64)
-
-
-def ledger_of(model: Model = LLAMA, layout: LayoutName = MEGATRON, tp: int = 4, heads: str = "mha") -> Ledger:
-    parallel = Parallelism(tp=tp, layout=layout, kv=KvPolicy.REPLICATE, vocab_padding=VocabPadding.NONE)
-    return build(sized(model, tp, heads), parallel, worked(Workload(), tp))
-
-
-def failed(ledger: Ledger, block: Derivation | None = None, **others: Derivation) -> list[Check]:
-    """The checks that fail when these derivations run instead of the ledger's own."""
-    replaced = ledger.derivations | ({"block": block} if block else {}) | others
-    return [check for check in run_trial(ledger, EXACT, 0, replaced) if not check.passed]
-
-
-def whats(checks: Sequence[Check]) -> set[str]:
-    return {check.what for check in checks}
-
-
-def forward(ledger: Ledger, change: Callable[[Action], Action | None], part: str = "block") -> Derivation:
-    """The derivation of a part with its forward actions changed; None leaves one out."""
-    derivation = ledger.derivations[part]
-    return derivation._replace(forward=tuple(one for one in map(change, derivation.forward) if one is not None))
-
-
-def backward(ledger: Ledger, change: Callable[[Action], Action | None], part: str = "block") -> Derivation:
-    derivation = ledger.derivations[part]
-    return derivation._replace(backward=tuple(one for one in map(change, derivation.backward) if one is not None))
-
-
-def unreduced(move: Move) -> Move:
-    """The same change of sharding with nothing sent: each device takes its own term for the whole."""
-    step = Step(Kind.SLICE, (), move.event.step.before, move.event.step.after)
-    return move._replace(event=move.event._replace(step=step))
-
-
-def left_out(kind: Kind, tensor: str) -> Callable[[Action], Action]:
-    """The actions with this collective of this tensor left out."""
-
-    def change(one: Action) -> Action:
-        wanted = isinstance(one, Move) and (one.event.step.kind, one.event.tensor) == (kind, tensor)
-        return unreduced(one) if isinstance(one, Move) and wanted else one
-
-    return change
 
 
 @pytest.mark.parametrize("model", [LLAMA, GPT])
@@ -177,7 +127,7 @@ def test_global_head_counts_instead_of_local(monkeypatch: pytest.MonkeyPatch) ->
     def shared(array: Array, queries: int) -> Array:  # 16 query heads over the device's 2 KV heads, where it has 8
         return np.repeat(array, ledger.sizes["N"] // array.shape[2], axis=2)[:, :, :queries]
 
-    monkeypatch.setattr("commcalc.simulate.attention._shared", shared)
+    monkeypatch.setattr("commcalc.simulate.attention.shared", shared)
     found = failed(ledger)
     (error,) = [check for check in found if check.what == "forward_error"]
     assert (error.where, error.message) == ("block.0, attention: O of attention", "O is wrong from here on")

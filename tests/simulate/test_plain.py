@@ -12,19 +12,29 @@ import pytest
 from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.program import Program, Role
 from commcalc.errors import SpecError
-from commcalc.simulate import plain, tape
-from commcalc.simulate.plain import Plain, plain_run, weight_shapes
+from commcalc.simulate import plain, plain_experts, tape
+from commcalc.simulate.plain import Plain, plain_run
+from commcalc.simulate.plain_layers import weight_shapes
+from commcalc.simulate.plain_state import Choices
 from commcalc.simulate.tape import Array, Variable, backward
 from commcalc.transformer.block import block_program
 from commcalc.transformer.embedding import embedding_program, head_program
+from commcalc.transformer.layers import layers_of
 from commcalc.transformer.layout import KvPolicy, LayoutName, lay_out
 from commcalc.transformer.parameters import parameters
-from commcalc.transformer.spec import Model, Norm, NormPlacement, Phase, Positions, QkNorm
+from commcalc.transformer.spec import LinearAttention, Model, Norm, NormPlacement, Phase, Positions, QkNorm
 
 BIASES: Mapping[str, Any] = {
     "attention_bias": True, "attention_output_bias": True, "mlp_bias": True, "lm_head_bias": True,
 }  # fmt: skip
 B = 2
+EXPERTS: Mapping[str, Any] = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+LATENTS: Mapping[str, Any] = {
+    "kv_lora_rank": 7, "qk_nope_head_dim": 3, "qk_rope_head_dim": 2, "v_head_dim": 4, "head_dim": 5,
+}  # fmt: skip
+LINEAR: Mapping[str, Any] = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 9, "linear_value_head_dim": 6,
+}  # fmt: skip
 
 
 def model(**given: Any) -> Model:
@@ -56,13 +66,39 @@ MODELS = {
     "qk-head-layernorm": model(qk_norm=QkNorm.HEAD_DIM, norm=Norm.LAYERNORM, attention_bias=True),
     "qk-per-head": model(qk_norm=QkNorm.PER_HEAD, norm=Norm.LAYERNORM),
     "qk-full": model(qk_norm=QkNorm.FULL_WIDTH, norm_placement=NormPlacement.POST),
-    "qk-full-layernorm": model(qk_norm=QkNorm.FULL_WIDTH, norm=Norm.LAYERNORM),
     "learned": model(position_embedding=Positions.LEARNED, extra_position_rows=2, num_hidden_layers=2),
     "embedding-norm": model(embedding_norm=True, norm=Norm.LAYERNORM, position_embedding=Positions.ALIBI),
     "tied": model(tie_word_embeddings=True, num_hidden_layers=2),
     "tied-learned-bias": model(
         tie_word_embeddings=True, position_embedding=Positions.LEARNED, norm=Norm.LAYERNORM, gated_mlp=False, **BIASES
     ),
+    "gate": model(attention_output_gate=True),
+    "experts": model(**EXPERTS),
+    "experts-plain": model(gated_mlp=False, **EXPERTS),
+    "experts-shared": model(
+        num_hidden_layers=2, first_k_dense_replace=1, shared_expert_intermediate_size=9, shared_expert_gate=True,
+        **EXPERTS,
+    ),
+    "experts-biases": model(
+        expert_bias=True, router_bias=True, attention_sinks=True, sliding_window=2, full_attention_interval=2,
+        **(EXPERTS | BIASES | {"mlp_bias": False}),
+    ),
+    "experts-one": model(num_hidden_layers=2, interleave_moe_layer_step=2, **(EXPERTS | {"num_experts_per_tok": 1})),
+    "experts-beside": model(
+        num_hidden_layers=2, dense_mlp_beside_moe=True, router_scales=True, norm_placement=NormPlacement.SANDWICH,
+        qk_norm=QkNorm.HEAD_DIM, sliding_window=2, full_attention_interval=2, global_head_dim=2,
+        global_num_key_value_heads=1, global_keys_are_values=True, **EXPERTS,
+    ),
+    "latents": model(q_lora_rank=6, **LATENTS),
+    "latents-keys": model(num_hidden_layers=2, **LATENTS),
+    "delta": model(num_hidden_layers=2, full_attention_interval=2, linear_conv_kernel_dim=3, **LINEAR),
+    "delta-alone": model(layer_types=("linear_attention",), **LINEAR),
+    "lightning": model(linear_attention=LinearAttention.LIGHTNING, **LINEAR),
+    "sinks-sliding": model(
+        num_hidden_layers=2, v_head_dim=2, sliding_num_key_value_heads=4, attention_sinks=True,
+        sinks_in_sliding_only=True, layer_types=("full_attention", "sliding_attention"),
+    ),
+    "qk-no-weight": model(qk_norm=QkNorm.NO_WEIGHT),
 }  # fmt: skip
 over_models = pytest.mark.parametrize("given", MODELS.values(), ids=MODELS)
 
@@ -74,10 +110,10 @@ def sizes_of(given: Model, length: int = 4) -> dict[str, int]:
 class Case:
     """A model with random weights, tokens and targets."""
 
-    def __init__(self, given: Model, length: int = 4, seed: int = 7) -> None:
+    def __init__(self, given: Model, length: int = 4, seed: int = 8) -> None:
         self.model, self.sizes, self.random = given, sizes_of(given, length), np.random.default_rng(seed)
         self.weights = {
-            name: self.random.normal(size=shape) * 0.6 + (name.split(".")[-1][0] == "g")
+            name: self.random.normal(size=shape) * 0.6 + (name.split(".")[-1][0] == "g") - 3 * name.endswith("dt_bias")
             for name, shape in weight_shapes(given, self.sizes).items()
         }
         self.tokens = self.random.integers(0, self.sizes["V"], self.sizes["T"])
@@ -131,7 +167,10 @@ PRIMITIVES: Mapping[str, tuple[Callable[..., Variable], tuple[tuple[int, ...], .
     "mean": (lambda a: tape.mean(a, -1), ((3, 4),)),
     "reshape": (lambda a: tape.reshape(a, (2, 6)), ((3, 4),)),
     "rows": (lambda a: tape.rows(a, np.array([2, 0, 2, 2])), ((3, 4),)),
-    "gelu": (plain.gelu, ((5,),)),
+    "gelu": (plain_experts.gelu, ((5,),)),
+    "silu": (tape.silu, ((5,),)),
+    "part": (lambda a: tape.part(a, 1, 3), ((2, 4),)),
+    "along": (lambda a: tape.along(a, np.array([[0, 2], [3, 1]])), ((2, 4),)),
 }
 
 
@@ -208,7 +247,12 @@ def test_the_gradient_of_every_weight_is_its_finite_difference(given: Model) -> 
             assert agrees(float((gradients[name] * direction).sum()), found), name
 
 
-@pytest.mark.parametrize("name", ["sandwich-biases", "parallel-2", "qk-head-layernorm", "learned", "embedding-norm"])
+NUDGED = ["sandwich-biases", "parallel-2", "qk-head-layernorm", "qk-full", "learned", "embedding-norm", "gate",
+          "experts-shared", "experts-biases", "experts-one", "experts-beside", "latents", "delta", "lightning",
+          "sinks-sliding"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUDGED)
 def test_the_gradient_of_every_tensor_is_its_finite_difference(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(MODELS[name])
     ran = case.run()
@@ -220,7 +264,7 @@ def test_the_gradient_of_every_tensor_is_its_finite_difference(name: str, monkey
         return keep(run, name, x if added is None else tape.add(x, Variable(added)))
 
     monkeypatch.setattr(plain._Run, "keep", nudging)
-    assert ran.input_gradients.keys() == ran.tensors.keys() - {"embedding.tokens"}
+    assert ran.input_gradients.keys() == {name for name, tensor in ran.tensors.items() if tensor.dtype.kind == "f"}
     for name, gradient in ran.input_gradients.items():
         assert gradient.shape == ran.tensors[name].shape
         towards = unit(case.random.normal(size=gradient.shape))
@@ -254,8 +298,8 @@ def test_gradients_are_nobody_elses_arrays() -> None:
 
 
 def programs(given: Model, phase: Phase) -> dict[str, Program]:
-    layout = lay_out(LayoutName.NONE, Mesh.of({"tp": 1}), given.num_key_value_heads, KvPolicy.REFUSE)
-    blocks = {f"block.{at}": block_program(given, layout) for at in range(given.num_hidden_layers or 0)}
+    layout = lay_out(LayoutName.NONE, Mesh.of({"tp": 1}), {}, KvPolicy.REFUSE)
+    blocks = {f"block.{at}": block_program(given, layout, kind) for at, kind in enumerate(layers_of(given).kinds)}
     return {"embedding": embedding_program(given, layout), **blocks, "head": head_program(given, layout, phase)}
 
 
@@ -272,9 +316,16 @@ def test_weights_and_tensors_are_those_of_the_programs(given: Model, phase: Phas
             key = "embedding.E" if name == "E" else f"{part}.{name}"  # a tied table has its name at both ends
             found[key] = tuple(case.sizes[dim] for dim in tensor.dims)
     assert weight_shapes(given, case.sizes) == weights
-    assert {name: tensor.shape for name, tensor in ran.tensors.items()} == tensors
+    mine = {name: tensor.shape for name, tensor in ran.tensors.items()}
+    more = {name.rsplit(".")[-1] for name in mine.keys() - tensors.keys()}
+    assert more <= {"map", "probs", "Ae"}  # of all experts, as some frameworks send them
+    twice = {name for name in tensors if name.endswith((".own_chosen", ".own_routing"))}  # the same, made once more
+    assert {name: mine[name] for name in tensors.keys() - twice} == {
+        name: tensors[name] for name in tensors.keys() - twice
+    }
     floats = {name for name, tensor in ran.tensors.items() if tensor.dtype == np.float64}
-    assert ran.tensors.keys() - floats == {"embedding.tokens"} | (set() if phase.training else {"head.next"})
+    whole = {name.rsplit(".")[-1] for name in ran.tensors.keys() - floats}
+    assert whole - {"map", "chosen"} == {"tokens"} | (set() if phase.training else {"next"})
     assert ran.gradients.keys() == (weights.keys() if phase.training else set())
     assert ran.input_gradients.keys() == (floats if phase.training else set())
 
@@ -374,7 +425,7 @@ def test_query_norms_take_their_mean_over_a_head_or_over_all() -> None:
 
 def test_activations_by_hand() -> None:
     points = np.array([-3.0, -0.5, 0.0, 1.0, 2.5])
-    made = plain.gelu(Variable(points)).value
+    made = plain_experts.gelu(Variable(points)).value
     inner = [sqrt(2 / 3.141592653589793) * (x + 0.044715 * x**3) for x in points]
     np.testing.assert_allclose(made, [x / 2 * (1 + tanh(t)) for x, t in zip(points, inner, strict=True)], rtol=1e-12)
     # The tanh stands for the normal distribution, from which it is never further off than this.
@@ -455,18 +506,159 @@ def test_the_loss_is_the_mean_surprise_at_the_targets() -> None:
     assert ran.loss == pytest.approx(wanted.mean(), rel=1e-13)
 
 
+# Architectures by hand
+
+
+def block(ran: Plain, at: int = 0) -> dict[str, Array]:
+    """The tensors of one layer by their names in it."""
+    start = f"block.{at}."
+    return {name.removeprefix(start): tensor for name, tensor in ran.tensors.items() if name.startswith(start)}
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize("name", ["experts", "experts-biases", "experts-one", "experts-beside"])
+def test_experts_token_by_token(name: str) -> None:
+    """Every token through the experts it goes to, one after another, each weighed by its share."""
+    case = Case(MODELS[name])
+    at = 1 if name == "experts-one" else 0
+    tensors, w = block(case.run(), at), {k.removeprefix(f"block.{at}."): v for k, v in case.weights.items()}
+    read = tensors["Me"] if name == "experts-beside" else tensors["M"]
+    for token in range(8):
+        scores = tensors["scores"][token]
+        chosen = sorted(range(6), key=lambda expert: -scores[expert])[: case.sizes["C"]]
+        assert tensors["chosen"][token].tolist() == sorted(chosen)
+        raw = {expert: exp(scores[expert]) for expert in chosen}
+        share = {expert: one / sum(raw.values()) for expert, one in raw.items()}
+        if name == "experts-one":
+            share = {chosen[0]: float(sigmoid(scores[chosen[0]]))}
+        wanted = np.zeros(5)
+        for expert in chosen:
+            gate, up = (read[token] @ w[f"We_{low}"][expert] for low in ("gate", "up"))
+            if "be_gate" in w:
+                gate, up = gate + w["be_gate"][expert], up + w["be_up"][expert]
+            made = (gate * sigmoid(gate) * up) @ w["We_down"][expert]
+            made = made + (w["be_down"][expert] if "be_down" in w else 0)
+            wanted += share[expert] * w.get("g_each_expert", np.ones(6))[expert] * made
+        found = tensors["Peb" if "be_down" in w else "Pe"][token]
+        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-13)
+
+
+def test_a_shared_expert_opens_by_its_gate() -> None:
+    case = Case(MODELS["experts-shared"])
+    tensors = block(case.run(), 1)
+    w = {k.removeprefix("block.1."): v for k, v in case.weights.items()}
+    gate, up = tensors["M"] @ w["Wgates"], tensors["M"] @ w["Wups"]
+    share = sigmoid(tensors["M"] @ w["Wshare"])
+    wanted = tensors["Pe"] + share[:, None] * ((gate * sigmoid(gate) * up) @ w["Wdowns"])
+    np.testing.assert_allclose(tensors["P"], wanted, rtol=1e-12)
+    assert "scores" not in block(case.run(), 0)  # the first layer is dense
+
+
+def test_latent_attention_is_attention_with_one_rotary_key() -> None:
+    """Heads whose keys end with the same two elements; queries have a latent of their own, or none."""
+    for name in ("latents", "latents-keys"):
+        tensors = block(Case(MODELS[name]).run())
+        q, v = tensors["Q"], tensors["V"]
+        for token in range(8):
+            past = range(token // 4 * 4, token + 1)
+            for head in range(4):
+                keys = {other: np.concatenate([tensors["K"][other, head], tensors["Kr"][other]]) for other in past}
+                shares = {other: exp(q[token, head] @ key / sqrt(5)) for other, key in keys.items()}
+                wanted = sum(share * v[other, head] for other, share in shares.items()) / sum(shares.values())
+                np.testing.assert_allclose(tensors["O"][token, head], wanted, rtol=1e-12)
+
+
+def test_a_sink_takes_a_share_of_every_softmax() -> None:
+    case = Case(MODELS["sinks-sliding"])
+    ran = case.run()
+    assert "block.0.sinks" not in case.weights
+    tensors, sinks = block(ran, 1), case.weights["block.1.sinks"]
+    for token, head in ((0, 0), (5, 3), (7, 2)):
+        past = range(token // 4 * 4, token + 1)
+        raw = [exp(tensors["Q"][token, head] @ tensors["K"][other, head] / sqrt(3)) for other in past]
+        summed = sum(one * tensors["V"][other, head] for one, other in zip(raw, past, strict=True))
+        wanted = summed / (sum(raw) + exp(sinks[head]))
+        np.testing.assert_allclose(tensors["O"][token, head], wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["delta", "delta-alone"])
+def test_the_delta_rule_token_by_token(name: str) -> None:
+    """A state that decays, forgets what a key said, and writes what it says now: equation 10 of arXiv:2412.06464."""
+    case = Case(MODELS[name])
+    tensors, w = block(case.run()), case.weights
+    end = "c" if name == "delta" else ""
+    for head in range(4):
+        for sequence in range(2):
+            state = np.zeros((6, 9))
+            for token in range(sequence * 4, sequence * 4 + 4):
+                q, k = (tensors[f"L{low}{end}"][token, head // 2] for low in "qk")
+                q, k = (one / sqrt(one @ one + 1e-6) for one in (q, k))
+                beta = sigmoid(tensors["Lb"][token, head])
+                rate = exp(w["block.0.A_log"][head]) * log(
+                    1 + exp(tensors["La"][token, head] + w["block.0.dt_bias"][head])
+                )
+                v = tensors[f"Lv{end}"][token, head]
+                state = exp(-rate) * state @ (np.eye(9) - beta * np.outer(k, k)) + beta * np.outer(v, k)
+                np.testing.assert_allclose(tensors["LO"][token, head], state @ q / 3, rtol=1e-9, atol=1e-13)
+    if name == "delta":
+        x, taps = tensors["Lk"], w["block.0.Wconv_k"]
+        made = sum(taps[..., 2 - back] * x[6 - back] for back in range(3))
+        np.testing.assert_allclose(tensors["Lkc"][6], made * sigmoid(made), rtol=1e-12)
+
+
+def test_lightning_attention_token_by_token() -> None:
+    tensors = block(Case(MODELS["lightning"]).run())
+    state = np.zeros((6, 9))
+    for token in range(4, 8):
+        state += np.outer(tensors["Lv"][token, 3], tensors["Lk"][token, 1])
+        np.testing.assert_allclose(tensors["LO"][token, 3], state @ tensors["Lq"][token, 1], rtol=1e-12)
+
+
+def test_a_gate_opens_what_heads_say() -> None:
+    tensors = block(Case(MODELS["gate"]).run())
+    np.testing.assert_allclose(tensors["O"], tensors["Oa"] * sigmoid(tensors["Qgate"]), rtol=1e-13)
+    delta = block(Case(MODELS["delta-alone"]).run())
+    np.testing.assert_allclose(delta["O"], delta["LOn"] * delta["Lz"] * sigmoid(delta["Lz"]), rtol=1e-13)
+
+
+def test_keys_serve_as_values_before_their_norm() -> None:
+    tensors = block(Case(MODELS["experts-beside"]).run(), 1)
+    assert tensors["K"].shape == (8, 1, 2)
+    np.testing.assert_allclose(tensors["O"][[0, 4]], tensors["K"][[0, 4]].repeat(4, 1))
+
+
+def test_choices_of_another_run_are_taken_where_scores_are_near() -> None:
+    case = Case(MODELS["experts"])
+    own = case.run().tensors
+    scores, chosen = own["block.0.scores"], own["block.0.chosen"]
+    token = 3
+    order = np.argsort(-scores[token])
+    gap = float(scores[token, order[1]] - scores[token, order[2]]) / float(np.abs(scores).max())
+    other = chosen.copy()
+    other[token] = sorted([order[0], order[2]])
+    given = case.model, case.sizes, case.weights, case.tokens, case.targets, Phase.TRAIN
+
+    def chose(slack: float, by: Array = other) -> list[int]:
+        ran = plain_run(*given, choices=Choices({"block.0.chosen": by}, slack))
+        return [int(one) for one in ran.tensors["block.0.chosen"][token]]
+
+    assert chose(gap * 1.01) == other[token].tolist()
+    assert chose(gap * 0.99) == chosen[token].tolist()
+    assert chose(9.0, other[:, ::-1]) == chosen[token].tolist()  # not in order: no choice at all
+
+
 # What is refused
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (model(num_experts=8, moe_layers=1), "mixture of experts"),
-        (model(kv_lora_rank=4), "latent attention"),
-        (model(linear_layers=1), "linear attention"),
-        (model(global_layers=1), "global layers"),
-        (model(attention_output_gate=True), "gate on the attention output"),
-        (model(attention_sinks=True), "attention sinks"),
+        (model(undescribed="layers of a kind of their own"), "layers of a kind of their own"),
+        (model(parallel_block=True, **EXPERTS), "experts in a parallel block"),
+        (model(qk_norm=QkNorm.FULL_WIDTH, norm=Norm.LAYERNORM), "layer norm of queries and keys over all heads"),
         (model(embedding_norm=True, position_embedding=Positions.LEARNED), "beside learned positions"),
         (model(num_hidden_layers=None), "num_hidden_layers"),
     ],
