@@ -40,9 +40,11 @@ def assign(root: Section, assignment: Assignment) -> None:
 
 
 def _value(assignment: Assignment) -> Node:
-    """A scalar, or the mapping that ``{...}`` writes."""
+    """A scalar, the mapping that ``{...}`` writes, or the list that ``[...]`` writes."""
     if assignment.text.lstrip().startswith("{"):
         return parse_document(assignment.text, assignment.origin)
+    if assignment.text.lstrip().startswith("["):
+        return parse_document(f"list: {' '.join(assignment.text.split())}", assignment.origin).entries["list"]
     return Leaf(scalar(assignment.text), assignment.text, assignment.origin)
 
 

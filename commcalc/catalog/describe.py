@@ -16,8 +16,10 @@ from commcalc.catalog.provenance import cited
 from commcalc.catalog.sections import SECTIONS
 from commcalc.document import Leaf, Section, parse_document, plain, read_text
 from commcalc.errors import CommcalcError, SpecError, UnknownName, nearest, raise_all
+from commcalc.transformer.cache import cache_per_token
+from commcalc.transformer.layers import count_of, layers_of
 from commcalc.transformer.limits import legal_degrees, limits
-from commcalc.transformer.parameters import active_parameters, missing, parameters
+from commcalc.transformer.parameters import active_parameters, missing, parameters, prediction_parameters
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Parallelism, Workload
 from commcalc.units import format_parameters, format_rate
@@ -27,7 +29,7 @@ KINDS = tuple(presets.FOLDERS)
 _JOB_KEYS = {"parallelism", "workload", "links"}
 _HARDWARE_KEYS = {"chip", "network"}
 # Fields of experts, shown of every model so that a reader need not ask whether they are there.
-_ALWAYS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_layers")
+_ALWAYS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
 
 
 class Described(NamedTuple):
@@ -135,8 +137,7 @@ def _model(section: Section) -> Described:
     model, read = read_model(section)
     raise_all(read.problems)
     told = section.entries.get("sources")
-    # Every given value with its source; those of parts that a model has not are left out.
-    values = {key: getattr(model, key) for key in (*model.described(), *_ALWAYS) if key != "name"}
+    values = _model_values(model)
     sources = {
         key: cited(read.sources[key], key, told) or read.sources[key]
         for key in FIELDS
@@ -145,10 +146,17 @@ def _model(section: Section) -> Described:
     about, _ = read_about(section, "model")  # what is wrong there, the reader has told
     total, active = (None, None) if missing(model) else (parameters(model), active_parameters(model))
     derived = _derived(model, total, active)
-    size = "sizes missing"
+    size = "not counted" if model.undescribed else "sizes missing"
     if total is not None and active is not None:
         size = format_parameters(total) + ("" if active == total else f", {format_parameters(active)} active")
     return Described("model", model.name, values, derived, sources, about, size, total)
+
+
+def _model_values(model: Model) -> dict[str, object]:
+    """Every value but the name, lists as lists; those of parts that a model has not are left out."""
+    counted: dict[str, object] = {"moe_layers": count_of(model, sparse=True)}
+    found = model.described() | {key: getattr(model, key) for key in _ALWAYS} | counted
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items() if key != "name"}
 
 
 def _derived(model: Model, total: int | None, active: int | None) -> dict[str, object]:
@@ -157,10 +165,22 @@ def _derived(model: Model, total: int | None, active: int | None) -> dict[str, o
     return {
         "parameters": total,
         "active_parameters": active,
+        "prediction_parameters": None if total is None else prediction_parameters(model),
         "parameter_bytes": {} if total is None else {"fp32": 4 * total, "bf16": 2 * total, "fp8": total},
+        "layers": {} if model.undescribed else layers_of(model).counted(),
+        **_cache(model),
         "legal_tp": legal_degrees(rules) if rules else [],
         "not_priced_yet": model.unpriced(),
     }
+
+
+def _cache(model: Model) -> dict[str, object]:
+    """Bytes of KV cache that a token takes in all layers together, in bf16."""
+    found = cache_per_token(model)
+    if found is None:
+        return {}
+    kept: dict[str, object] = {"kv_cache_bytes_per_token": 2 * found.kept}
+    return kept | ({"kv_cache_bytes_per_token_in_window": 2 * found.in_window} if found.in_window else {})
 
 
 def _hardware(section: Section, *, full: bool) -> Described:

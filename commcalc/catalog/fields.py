@@ -7,10 +7,11 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
-from commcalc.document import Items, Leaf, Node, Section
-from commcalc.errors import CommcalcError, SpecError, UnitError, UnknownName
+from commcalc.document import MAX_NODES, Items, Leaf, Node, Section
+from commcalc.errors import CommcalcError, SpecError, UnitError, UnknownName, raise_all
 from commcalc.units import parse_bytes, parse_count, parse_dtype, parse_flops, parse_rate, parse_seconds, parse_tokens
 
 Reader = Callable[[Leaf], object]
@@ -25,6 +26,10 @@ class Field(NamedTuple):
     like: str = ""
     # All values there are, where they are few and named.
     choices: tuple[str, ...] = ()
+    # The value is a list, and ``read`` reads each item of it.
+    many: bool = False
+    # One value may name several, and a list of such values names them all.
+    joined: bool = False
 
 
 def whole(leaf: Leaf, parse: Callable[[str], int] = parse_count) -> int:
@@ -44,9 +49,20 @@ def tokens(leaf: Leaf) -> int:
 
 def whole_or_zero(leaf: Leaf) -> int:
     """A whole number of at least 0."""
-    if isinstance(leaf.value, int) and not isinstance(leaf.value, bool) and leaf.value == 0:
-        return 0
+    if isinstance(leaf.value, (int, float)) and not isinstance(leaf.value, bool):
+        if not leaf.text.strip("+-0."):
+            return 0
+        if leaf.value < 0:
+            raise UnitError(f"{_shown(leaf)} is below zero")
     return whole(leaf)
+
+
+def layers(leaf: Leaf) -> int:
+    """A number of layers, of which each is looked at: at least 1, and no more than a file could list."""
+    found = whole(leaf)
+    if found > MAX_NODES:
+        raise UnitError(f"{found} is above {MAX_NODES} layers", hint="a decoder has some hundred at most")
+    return found
 
 
 def flag(leaf: Leaf) -> bool:
@@ -76,6 +92,12 @@ def label(leaf: Leaf) -> str:
 def one_of(kind: type[StrEnum], default: StrEnum | None = None) -> Field:
     """A field with one of the values of ``kind``."""
     return Field(choice(kind), default, next(iter(kind)), tuple(kind))
+
+
+def list_of(kind: type[StrEnum]) -> Field:
+    """A field with a list of values of ``kind``, one for each layer."""
+    words = tuple(kind)
+    return Field(choice(kind), (), f"[{words[0]}, {words[1]}, ...]", words, many=True)
 
 
 def choice(kind: type[StrEnum]) -> Reader:
@@ -146,12 +168,43 @@ def read_section(section: Section, fields: Mapping[str, Field], path: str) -> Re
         field = fields[key]
         where = f"{node.where} {path}.{key}"
         try:
-            values[key] = field.read(scalar_of(node, where))
+            values[key] = _value_of(field, node, where)
             sources[key] = node.where
         except CommcalcError as problem:
-            hint = problem.hint or (f"write it like {field.like}" if field.like else None)
-            problems.append(SpecError(problem.message, where=where, hint=hint))
+            for one in problem.problems:
+                hint = one.hint
+                if field.like and (hint is None or hint.startswith("write it like ")):
+                    hint = f"write it like {field.like}"
+                problems.append(SpecError(one.message, where=one.where or where, hint=hint))
     return Read(values, sources, problems)
+
+
+def _value_of(field: Field, node: Node, where: str) -> object:
+    if field.joined and isinstance(node, Items):
+        return tuple(dict.fromkeys(chain.from_iterable(_values_of(field, node, where))))
+    return _values_of(field, node, where) if field.many else field.read(scalar_of(node, where))
+
+
+def _values_of(field: Field, node: Node, where: str) -> tuple[Any, ...]:
+    """The items of a list; every one that is wrong is told."""
+    if isinstance(node, Leaf) and node.value is None:
+        raise SpecError("no value", where=where)
+    if not isinstance(node, Items):
+        kind = "a mapping" if isinstance(node, Section) else "one value"
+        raise SpecError(f"{kind} where a list is expected", where=where)
+    if not node.items:
+        raise SpecError("an empty list", where=where)
+    path = where.removeprefix(node.where).strip()
+    values: list[Any] = []
+    wrong: dict[str, CommcalcError] = {}
+    for item in node.items:
+        place = f"{item.where} {path}"
+        try:
+            values.append(field.read(scalar_of(item, place)))
+        except CommcalcError as problem:  # a word that stands in many layers is told once
+            wrong.setdefault(problem.message, SpecError(problem.message, where=place, hint=problem.hint))
+    raise_all(list(wrong.values()))
+    return tuple(values)
 
 
 def scalar_of(node: Node, where: str) -> Leaf:

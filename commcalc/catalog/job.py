@@ -23,7 +23,7 @@ from commcalc.network.cost import Algorithm
 from commcalc.transformer.frameworks import HABITS
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Model, Phase
-from commcalc.transformer.work import Framework, Parallelism, Recompute, VocabPadding, Workload
+from commcalc.transformer.work import Framework, Logits, Parallelism, Recompute, VocabPadding, Workload
 from commcalc.units import parse_rate, parse_seconds
 
 DEFAULT_JOB = "llama-3-70b-h100"
@@ -187,7 +187,7 @@ class _Resolver:
         work = self.values("workload", WORKLOAD)
         links = self.links(hardware)
         layout, sp = self.layout(parallel)
-        self.habits(parallel, work["phase"])
+        self.habits(parallel, work)
         if parallel["zero"] > 3:
             where = f"{self.sources['parallelism.zero']} parallelism.zero"
             self.problems.append(SpecError(f"zero {parallel['zero']} is none of 0, 1, 2, 3", where=where))
@@ -196,6 +196,14 @@ class _Resolver:
             self.warnings.append(
                 ("recompute-without-backward", f"{work['phase']} has no backward pass: nothing is recomputed")
             )
+        given = self.sources["workload.recompute_modules"] != "default"
+        if given and work["recompute"] is not Recompute.SELECTIVE:
+            message = "recompute_modules names what selective recomputation repeats: without it nothing changes"
+            self.warnings.append(("modules-without-selective", message))
+        if self.sources["workload.logits"] != "default" and work["phase"] is not Phase.PREFILL:
+            message = f"logits says of which positions prefill makes logits: in {work['phase']} nothing changes"
+            if not self.sources["workload.logits"].startswith("habit"):
+                self.warnings.append(("logits-without-prefill", message))
         longest = model.max_position_embeddings
         if work["sequence_length"] is None:
             work["sequence_length"] = min(DEFAULT_SEQUENCE, longest or DEFAULT_SEQUENCE)
@@ -209,9 +217,7 @@ class _Resolver:
             algorithm=links["algorithm"],
             convention=links["convention"],
             sources=self.sources,
-            assumptions=tuple(
-                self.assumptions(parallel["framework"], model, hardware, work["phase"], work["sequence_length"])
-            ),
+            assumptions=tuple(self.assumptions(model, hardware, work["phase"], work["sequence_length"])),
             warnings=tuple(self.warnings),
         )
 
@@ -277,11 +283,9 @@ class _Resolver:
             self.problems.append(UsageError("an algorithm but nothing to run it on", where=where, hint=hint))
         return links
 
-    def assumptions(
-        self, framework: Framework | None, model: Model, hardware: Hardware | None, phase: Phase, length: int
-    ) -> list[str]:
+    def assumptions(self, model: Model, hardware: Hardware | None, phase: Phase, length: int) -> list[str]:
         """What was taken for granted before anything was derived."""
-        said = [f"framework {framework or Framework.MEGATRON}"]
+        said = []
         taken = [key for key in SHAPES_TRAFFIC if self.sources.get(f"model.{key}") == "default"]
         if taken:
             values = ", ".join(f"{key} {str(getattr(model, key)).lower()}" for key in taken)
@@ -313,9 +317,16 @@ class _Resolver:
             self.problems.append(SpecError("a mapping is expected here", where=f"{node.where} {name}"))
         return found
 
-    def habits(self, parallel: dict[str, Any], phase: Phase) -> None:
-        """KV heads below TP and padding of the vocabulary: as the framework does where one is named."""
-        framework = parallel["framework"]
+    def habits(self, parallel: dict[str, Any], work: dict[str, Any]) -> None:
+        """What nobody said, as the framework does it where one is named."""
+        framework, phase = parallel["framework"], work["phase"]
+        regathers = framework in (None, Framework.MEGATRON)
+        logits = Logits.ALL if framework is Framework.HF else Logits.SAMPLED
+        for key, habit in (("regather", regathers), ("logits", logits)):
+            if work[key] is None:
+                work[key] = habit
+                if framework is not None:
+                    self.sources[f"workload.{key}"] = f"habit of {framework}"
         if framework is not None:
             policies = {"kv": HABITS[framework].kv, "vocab_padding": HABITS[framework].vocab_padding}
         else:

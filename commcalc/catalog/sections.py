@@ -7,11 +7,23 @@ from collections.abc import Mapping
 from commcalc.algebra.collective import Convention
 from commcalc.catalog.fields import Field, dtype, flag, one_of, order, tokens, whole, whole_or_zero
 from commcalc.catalog.models import FIELDS as MODEL_FIELDS
+from commcalc.document import Leaf
+from commcalc.errors import UnknownName
 from commcalc.network.cost import Algorithm
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Phase
-from commcalc.transformer.work import DEFAULT_ORDER, Framework, Recompute, VocabPadding
+from commcalc.transformer.work import DEFAULT_ORDER, Framework, Logits, Module, Recompute, VocabPadding
 from commcalc.units import Dtype
+
+
+def modules(leaf: Leaf) -> tuple[Module, ...]:
+    """Names of modules, joined by commas."""
+    names = [name.strip() for name in leaf.text.split(",")]
+    for name in names:
+        if name not in Module.__members__.values():
+            raise UnknownName("module to recompute", name, [*Module])
+    return tuple(Module(name) for name in dict.fromkeys(names))
+
 
 PARALLELISM = {
     "tp": Field(whole, 1, "8"),
@@ -35,7 +47,10 @@ WORKLOAD = {
     "dtype": Field(dtype, Dtype.BF16, "bf16", tuple(Dtype)),
     "grad_dtype": Field(dtype, Dtype.FP32, "fp32", tuple(Dtype)),
     "recompute": one_of(Recompute, Recompute.NONE),
-    "regather": Field(flag, True, "true"),
+    "recompute_modules": Field(modules, (Module.CORE_ATTN,), "core_attn,mlp", tuple(Module), joined=True),
+    "regather": Field(flag, None, "true"),
+    "logits": one_of(Logits),
+    "predict_layers": Field(whole_or_zero, 0, "1"),
 }
 LINKS = {"algorithm": one_of(Algorithm, Algorithm.AUTO), "convention": one_of(Convention, Convention.EXACT)}
 SECTIONS: Mapping[str, Mapping[str, Field]] = {

@@ -7,19 +7,25 @@ says which default it is. What a family does that no field describes is refused 
 
 from __future__ import annotations
 
-from commcalc.document import Items, Leaf, Node, Section
-from commcalc.errors import CommcalcError, SpecError, UnknownName, raise_all
-from commcalc.ingest.families import ALIASES, FAMILIES, HEADS, SPELLINGS, Family, Told
+from commcalc.document import MAX_NODES, Items, Leaf, Node, Section
+from commcalc.errors import SpecError, UnknownName, raise_all
+from commcalc.ingest.families import ALIASES, FAMILIES, HEADS, SPELLINGS, UNDESCRIBED, Family
+from commcalc.ingest.hf_habits import HABITS
+from commcalc.ingest.hf_layers import attention_layers, expert_layers
+from commcalc.ingest.hf_reader import Reader
 from commcalc.ingest.quantization import group_size
+from commcalc.transformer.layers import Ffn
 
 _LANGUAGE = ("text_config", "decoder", "generator", "text_encoder", "language_config", "llm_config")
+# Keys of the sizes that dbrx nests one level deeper.
+_NESTED = {"attn_config": ("kv_n_heads",), "ffn_config": ("ffn_hidden_size", "moe_num_experts", "moe_top_k")}
 _FROM_TOP = ("tie_word_embeddings", "architectures", "quantization_config", "compression_config")
 
 
 def read_config(section: Section) -> Section:
     """The model fields of a ``config.json``; raises all that is missing or cannot be described, together."""
-    text = language_part(section)
-    return _Reader(text, *family_of(text, section)).fields()
+    text = _unnested(language_part(section))
+    return _fields(Reader(text, *family_of(text, section)))
 
 
 def language_part(section: Section) -> Section:
@@ -37,342 +43,184 @@ def language_part(section: Section) -> Section:
     return Section(part.where, part.entries | brought, part.keys)
 
 
+def _unnested(text: Section) -> Section:
+    """The mapping, with the sizes that stand in a mapping of their own beside the others."""
+    found: dict[str, Node] = {}
+    for name, keys in _NESTED.items():
+        inner = text.entries.get(name)
+        if isinstance(inner, Section):
+            found |= {key: inner.entries[key] for key in keys if key in inner.entries}
+    return Section(text.where, found | text.entries, text.keys) if found else text
+
+
 def family_of(text: Section, top: Section) -> tuple[str, Family]:
     """The family, by ``model_type`` or by the class; `UnknownName` lists the keys found."""
-    given = None
-    for section in (text, top):
-        kind = section.entries.get("model_type")
-        if isinstance(kind, Leaf) and kind.text and kind.value is not None:
-            given = kind
-            break
-    if given is None:
+    kinds = [one.entries.get("model_type") for one in (top, text)]
+    told = [kind for kind in kinds if isinstance(kind, Leaf) and kind.text and kind.value is not None]
+    if not told:
         classes = text.entries.get("architectures")
-        if isinstance(classes, Items) and classes.items and isinstance(classes.items[0], Leaf):
-            given = classes.items[0]
-    if given is None:
+        told = [one for one in classes.items[:1] if isinstance(one, Leaf)] if isinstance(classes, Items) else []
+    if not told:
         raise SpecError("neither model_type nor architectures says which family this is", where=text.where)
-    name = given.text.lower()
-    for ending in ("forcausallm", "forconditionalgeneration", "lmheadmodel", "model"):
-        name = name.removesuffix(ending)
-    name = SPELLINGS.get(given.text.lower(), SPELLINGS.get(name, name))
+    for given in told:  # the whole file may be known as what its language part alone is not
+        name = _family_name(given)
+        if name in UNDESCRIBED:
+            hint = "a model file of your own can give the sizes, and name the rest under `undescribed`"
+            message = f"{given.text[:60]} cannot be described: {UNDESCRIBED[name]}"
+            raise SpecError(message, where=given.where, hint=hint)
     if name not in FAMILIES:
         keys = ", ".join(sorted(text.entries)[:40])
         raise UnknownName("model family", given.text, FAMILIES, where=given.where, hint=f"keys found: {keys}")
     return name, FAMILIES[name]
 
 
-class _Reader:
-    """Fills the model fields of one file."""
+def _family_name(given: Leaf) -> str:
+    """A ``model_type`` or a class by our name of its family."""
+    name = given.text.lower()
+    for ending in ("forcausallm", "forconditionalgeneration", "lmheadmodel", "model"):
+        name = name.removesuffix(ending)
+    return SPELLINGS.get(given.text.lower(), SPELLINGS.get(name, name))
 
-    def __init__(self, text: Section, name: str, family: Family) -> None:
-        self.text = text
-        self.name = name
-        self.family = family
-        self.made: dict[str, Node] = {}
-        self.problems: list[CommcalcError] = []
 
-    def fields(self) -> Section:
-        for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
-            self.take(key, needed=True)
-        self.take("max_position_embeddings")
-        self.put("family", self.name, "model_type")
-        self.heads()
-        if self.family.latent or self.number("kv_lora_rank"):
-            self.latent()
-        self.mlp()
-        self.choices()
-        self.experts()
-        group = group_size(self.text)
-        if group is not None:
-            self.made["quantization_group_size"] = group
-        special = getattr(self, f"_{self.name}", None)
-        if special is not None:
-            special()
-        raise_all(self.problems)
-        keys = {key: node.where for key, node in self.made.items()}
-        return Section(self.text.where, self.made, keys)
+def _fields(reader: Reader) -> Section:
+    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
+        reader.take(key, needed=True)
+    if reader.size("num_hidden_layers") > MAX_NODES:  # each is looked at
+        message = f"{reader.size('num_hidden_layers')} is above {MAX_NODES} layers"
+        raise SpecError(message, where=reader.made["num_hidden_layers"].where)
+    reader.take("max_position_embeddings")
+    for key in _NESTED:
+        reader.mapping(key)
+    reader.put("family", reader.name, "model_type")
+    _heads(reader)
+    if reader.family.latent or reader.number("kv_lora_rank"):
+        _latent(reader)
+    _mlp(reader)
+    _choices(reader)
+    _experts(reader)
+    attention_layers(reader)
+    _predicted(reader)
+    group = group_size(reader)
+    if group is not None:
+        reader.made["quantization_group_size"] = group
+    habit = HABITS.get(reader.name)
+    if habit is not None:
+        habit(reader)
+    raise_all(reader.problems)
+    keys = {key: node.where for key, node in reader.made.items()}
+    return Section(reader.text.where, reader.made, keys)
 
-    # Reading the file.
 
-    def leaf(self, *keys: str) -> Leaf | None:
-        """The first of ``keys`` that is there and not null."""
-        for key in keys:
-            node = self.text.entries.get(key)
-            if isinstance(node, Leaf) and node.value is not None:
-                return node
-        return None
+def _heads(reader: Reader) -> None:
+    family, heads = reader.family, reader.size("num_attention_heads")
+    null = reader.names("num_key_value_heads")
+    if reader.leaf(*ALIASES["num_key_value_heads"]) is not None:
+        reader.take("num_key_value_heads")
+    elif null and not family.kv_null:
+        where = reader.text.entries[null[0]].where
+        reader.tell(f"{null[0]} is null, which {reader.name} does not allow", where, null[0])
+    elif null or family.kv == HEADS:
+        reader.put("num_key_value_heads", heads, "as many as num_attention_heads")
+    elif family.kv is not None:
+        reader.put("num_key_value_heads", family.kv)
+    elif reader.name != "falcon":
+        reader.problems.append(SpecError("num_key_value_heads is missing", where=reader.text.where))
+    if reader.leaf(*ALIASES["head_dim"]) is not None and reader.name != "falcon":
+        reader.take("head_dim")
+    elif family.head_dim is not None:
+        reader.put("head_dim", family.head_dim)
+    # Otherwise hidden_size / num_attention_heads, which the model's own reader derives and checks.
 
-    def number(self, key: str) -> int:
-        """A whole number, through its aliases; 0 where it is absent."""
-        leaf = self.leaf(*ALIASES.get(key, (key,)))
-        if leaf is None:
-            return 0
-        if isinstance(leaf.value, bool) or not isinstance(leaf.value, int) or leaf.value < 0:
-            self.problems.append(SpecError(f"{leaf.text[:60]!r} is no whole number", where=f"{leaf.where} {key}"))
-            return 0
-        return leaf.value
 
-    def flag(self, told: Told) -> tuple[bool, str]:
-        """A fixed or named truth value, and its place."""
-        if isinstance(told, bool):
-            return told, self.default()
-        key, absent = told
-        leaf = self.leaf(key)
-        if leaf is None:
-            return absent, self.default()
-        if not isinstance(leaf.value, bool):
-            self.problems.append(
-                SpecError(f"{leaf.text[:60]!r} is neither true nor false", where=f"{leaf.where} {key}")
-            )
-            return absent, leaf.where
-        return leaf.value, leaf.where
+def _mlp(reader: Reader) -> None:
+    if reader.leaf(*ALIASES["intermediate_size"]) is not None:
+        reader.take("intermediate_size")
+    elif reader.family.ffn_multiple:
+        where = f"{reader.family.ffn_multiple} * hidden_size, {reader.default()}"
+        reader.put("intermediate_size", reader.family.ffn_multiple * reader.size("hidden_size"), where)
+    elif not reader.family.moe:
+        reader.problems.append(SpecError("intermediate_size is missing", where=reader.text.where))
+    reader.put("gated_mlp", reader.family.gated)
 
-    def names(self, key: str) -> list[str]:
-        """A list of words, such as ``layer_types``."""
-        node = self.text.entries.get(key)
-        if not isinstance(node, Items):
-            return []
-        layers = self.number("num_hidden_layers")
-        found = [item.text for item in node.items if isinstance(item, Leaf)]
-        if len(found) != layers:
-            message = f"{key} lists {len(found)} layers of {layers}"
-            self.problems.append(SpecError(message, where=f"{node.where} {key}"))
-        return found
 
-    def default(self) -> str:
-        return f"default of {self.name} in transformers 5.24.0"
+def _choices(reader: Reader) -> None:
+    family = reader.family
+    reader.put("norm", family.norm)
+    reader.put("norm_placement", family.placement)
+    if isinstance(family.qk_norm, str):
+        reader.put("qk_norm", family.qk_norm)
+    else:
+        key, kind, absent = family.qk_norm
+        there, where = reader.flag((key, absent))
+        reader.put("qk_norm", kind if there else "none", where)
+    for key, told in (
+        ("attention_bias", family.qkv_bias),
+        ("attention_output_bias", family.out_bias),
+        ("mlp_bias", family.mlp_bias),
+        ("lm_head_bias", family.head_bias),
+        ("tie_word_embeddings", ("tie_word_embeddings", family.tie)),
+        ("parallel_block", family.parallel),
+    ):
+        value, where = reader.flag(told)
+        reader.put(key, value, where)
+    reader.put("parallel_norms", family.norms)
+    reader.put("position_embedding", family.position)
 
-    # Writing the model.
 
-    def put(self, key: str, value: object, where: str | None = None) -> None:
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        shown = value if isinstance(value, (bool, int, str)) else text
-        self.made[key] = Leaf(shown, text, where or self.default())
+def _latent(reader: Reader) -> None:
+    """Latent attention: ``head_dim`` is the width of queries and keys, whatever the file writes there."""
+    keys = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    for key in keys:
+        reader.take(key, needed=True)
+    if reader.leaf("q_lora_rank") is not None or not reader.names("q_lora_rank"):  # null: straight from the stream
+        reader.take("q_lora_rank")
+    width = reader.size("qk_nope_head_dim") + reader.size("qk_rope_head_dim")
+    reader.put("head_dim", width, "qk_nope_head_dim + qk_rope_head_dim")
+    if reader.flag(("attention_bias", False))[0]:
+        reader.refuse("attention_bias with latent attention")
 
-    def take(self, key: str, *, needed: bool = False) -> None:
-        leaf = self.leaf(*ALIASES.get(key, (key,)))
-        sizes = dict(self.family.sizes)
-        if leaf is not None:
-            self.made[key] = leaf
-        elif key in sizes:
-            self.put(key, sizes[key])
-        elif needed:
-            names = " or ".join(ALIASES.get(key, (key,)))
-            self.problems.append(SpecError(f"{key} is missing (looked for {names})", where=self.text.where))
 
-    def size(self, key: str) -> int:
-        """A number already put into the model."""
-        node = self.made.get(key)
-        return node.value if isinstance(node, Leaf) and isinstance(node.value, int) else 0
+def _experts(reader: Reader) -> None:
+    """Experts, their shared ones, and which layers hold them."""
+    if reader.name == "gemma4" and not reader.flag(("enable_moe_block", False))[0]:
+        return
+    told = reader.names("num_experts")
+    if not reader.family.moe or (told and reader.leaf(*told) is None):
+        _no_experts(reader)
+        return
+    reader.take("num_experts", needed=reader.name == "gemma4")
+    if not reader.size("num_experts"):
+        reader.made.pop("num_experts", None)
+        _no_experts(reader)
+        return
+    reader.take("num_experts_per_tok", needed=True)
+    reader.take("moe_intermediate_size", reader.family.expert_key, needed=True)
+    if expert_layers(reader) == reader.size("num_hidden_layers"):
+        reader.made.pop("intermediate_size", None)  # no dense layer: the key, if there, means something else
+    reader.take("shared_expert_intermediate_size")
+    count = reader.number("shared_experts")
+    if "shared_expert_intermediate_size" not in reader.made and count:
+        where = f"{count} shared experts * expert width"
+        reader.put("shared_expert_intermediate_size", count * reader.size("moe_intermediate_size"), where)
 
-    def refuse(self, what: str, where: str | None = None) -> None:
-        self.problems.append(SpecError(f"{self.name}: {what} is not described yet", where=where or self.text.where))
 
-    # The parts of a model.
+def _no_experts(reader: Reader) -> None:
+    """Note what speaks of experts where the family has none, or the file says that there are none."""
+    told = reader.found(*ALIASES["num_experts"])
+    if told is not None and not reader.family.moe and reader.whole(told[1], told[0]):
+        hint = "take the model_type of a mixture, or leave the key out"
+        reader.tell(f"{reader.name} has no experts, and here are {told[1].text[:60]}", told[1].where, told[0], hint)
+    sparse = next((leaf for leaf in reader.each("mlp_layer_types") if leaf.text == Ffn.SPARSE), None)
+    if sparse is not None and (told is None or told[1].value == 0 or not reader.family.moe):
+        who = "the file" if reader.family.moe else reader.name
+        reader.tell(f"a layer is sparse, and {who} has no experts", sparse.where, "mlp_layer_types")
 
-    def heads(self) -> None:
-        family, heads = self.family, self.size("num_attention_heads")
-        keys = ALIASES["num_key_value_heads"]
-        leaf = self.leaf(*keys)
-        null = [key for key in keys if key in self.text.entries]
-        if leaf is not None:
-            self.made["num_key_value_heads"] = leaf
-        elif null and not family.kv_null:
-            where = f"{self.text.entries[null[0]].where} {null[0]}"
-            self.problems.append(SpecError(f"{null[0]} is null, which {self.name} does not allow", where=where))
-        elif null or family.kv == HEADS:
-            self.put("num_key_value_heads", heads, "as many as num_attention_heads")
-        elif family.kv is not None:
-            self.put("num_key_value_heads", family.kv)
-        elif self.name != "falcon":
-            self.problems.append(SpecError("num_key_value_heads is missing", where=self.text.where))
-        width = self.leaf(*ALIASES["head_dim"])
-        if width is not None and self.name != "falcon":
-            self.made["head_dim"] = width
-        elif family.head_dim is not None:
-            self.put("head_dim", family.head_dim)
-        # Otherwise hidden_size / num_attention_heads, which the model's own reader derives and checks.
 
-    def mlp(self) -> None:
-        leaf = self.leaf(*ALIASES["intermediate_size"])
-        if leaf is not None:
-            self.made["intermediate_size"] = leaf
-        elif self.family.ffn_multiple:
-            where = f"{self.family.ffn_multiple} * hidden_size, {self.default()}"
-            self.put("intermediate_size", self.family.ffn_multiple * self.size("hidden_size"), where)
-        elif not self.family.moe:
-            self.problems.append(SpecError("intermediate_size is missing", where=self.text.where))
-        self.put("gated_mlp", self.family.gated)
-
-    def choices(self) -> None:
-        family = self.family
-        self.put("norm", family.norm)
-        self.put("norm_placement", family.placement)
-        if isinstance(family.qk_norm, str):
-            self.put("qk_norm", family.qk_norm)
-        else:
-            there, where = self.flag((family.qk_norm[0], False))
-            self.put("qk_norm", family.qk_norm[1] if there else "none", where)
-        for key, told in (
-            ("attention_bias", family.qkv_bias),
-            ("attention_output_bias", family.out_bias),
-            ("mlp_bias", family.mlp_bias),
-            ("lm_head_bias", family.head_bias),
-            ("tie_word_embeddings", ("tie_word_embeddings", family.tie)),
-            ("parallel_block", family.parallel),
-        ):
-            value, where = self.flag(told)
-            self.put(key, value, where)
-        self.put("parallel_norms", family.norms)
-        self.put("position_embedding", family.position)
-
-    def latent(self) -> None:
-        """Latent attention: ``head_dim`` is the width of queries and keys, whatever the file writes there."""
-        keys = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-        for key in keys:
-            self.take(key, needed=True)
-        if self.leaf("q_lora_rank") is not None:
-            self.take("q_lora_rank")
-        width = self.size("qk_nope_head_dim") + self.size("qk_rope_head_dim")
-        self.put("head_dim", width, "qk_nope_head_dim + qk_rope_head_dim")
-        if self.flag(("attention_bias", False))[0]:
-            self.refuse("attention_bias with latent attention")
-
-    def experts(self) -> None:
-        experts = self.leaf(*ALIASES["num_experts"])
-        if not self.family.moe or experts is None or not self.number("num_experts"):
-            return
-        self.made["num_experts"] = experts
-        self.take("num_experts_per_tok", needed=True)
-        width = self.leaf(self.family.expert_key)
-        if width is None:
-            self.problems.append(SpecError(f"{self.family.expert_key} is missing", where=self.text.where))
-        else:
-            self.made["moe_intermediate_size"] = width
-        layers = self.moe_layers()
-        self.put("moe_layers", layers, f"layer rule of {self.name}")
-        if layers == self.size("num_hidden_layers"):
-            self.made.pop("intermediate_size", None)  # no dense layer: the key, if there, means something else
-        shared = self.leaf(*ALIASES["shared_expert_intermediate_size"])
-        count = self.number("shared_experts")
-        if shared is not None:
-            self.made["shared_expert_intermediate_size"] = shared
-        elif count and width is not None and isinstance(width.value, int):
-            self.put("shared_expert_intermediate_size", count * width.value, f"{count} shared experts * expert width")
-        if self.size("num_experts_per_tok") > self.size("num_experts"):
-            message = f"num_experts_per_tok {self.size('num_experts_per_tok')} is above num_experts"
-            self.problems.append(SpecError(message, where=experts.where))
-
-    def moe_layers(self) -> int:
-        """How many layers hold experts, by the family's rule."""
-        layers, rule = self.size("num_hidden_layers"), self.family.moe
-        if rule == "first_dense":
-            first, every = self.number("first_k_dense_replace"), self.number("moe_layer_freq") or 1
-            return len(range(-(-first // every) * every, layers, every))
-        if rule == "interleaved":
-            step = self.number("interleave_moe_layer_step") or 1
-            listed = self.text.entries.get("moe_layers")
-            return len(listed.items) if isinstance(listed, Items) else len(range(step - 1, layers, step))
-        if rule == "qwen":
-            step = self.number("decoder_sparse_step") or 1
-            only = self.text.entries.get("mlp_only_layers")
-            dense = {item.value for item in only.items if isinstance(item, Leaf)} if isinstance(only, Items) else set()
-            sparse = range(step - 1, layers, step)
-            return len(sparse) - sum(layer in sparse for layer in dense)
-        return layers
-
-    # Habits of single families.
-
-    def _opt(self) -> None:
-        self.put("extra_position_rows", 2)
-        if not self.flag(("do_layer_norm_before", True))[0]:
-            self.refuse("do_layer_norm_before false")
-        if self.number("word_embed_proj_dim") not in (0, self.size("hidden_size")):
-            self.refuse("word_embed_proj_dim other than hidden_size")
-
-    def _bloom(self) -> None:
-        self.put("embedding_norm", True)
-
-    def _gpt_bigcode(self) -> None:
-        many, where = self.flag(("multi_query", True))
-        if many:
-            self.put("num_key_value_heads", 1, where)
-
-    def _falcon(self) -> None:
-        """KV heads, parallel block and norms as FalconConfig and FalconDecoderLayer decide."""
-        new, where = self.flag(("new_decoder_architecture", False))
-        single, told = self.flag(("multi_query", True))
-        if not new:
-            self.put("num_key_value_heads", 1 if single else self.size("num_attention_heads"), told)
-        elif "num_key_value_heads" not in self.made:
-            self.put("num_key_value_heads", self.size("num_attention_heads"))
-        parallel, place = self.flag(("parallel_attn", True))
-        self.put("parallel_block", parallel or new, where if new else place)
-        norms = self.number("num_ln_in_parallel_attn") or (2 if new else 1)
-        self.put("parallel_norms", norms, where)
-        if self.flag(("alibi", False))[0]:
-            self.put("position_embedding", "alibi", where)
-
-    def _llama4(self) -> None:
-        width = self.made.get("moe_intermediate_size")
-        if isinstance(width, Leaf):  # one shared expert as wide as the others, and no key that says so
-            self.put("shared_expert_intermediate_size", width.value)
-
-    def _gpt_oss(self) -> None:
-        for key in ("attention_sinks", "router_bias", "expert_bias"):
-            self.put(key, True)
-
-    def _qwen2_moe(self) -> None:
-        self.put("shared_expert_gate", True)
-
-    def _qwen3_next(self) -> None:
-        """Three of four layers are gated delta nets, the others have an output gate beside the queries."""
-        layers, types = self.size("num_hidden_layers"), self.names("layer_types")
-        interval = self.number("full_attention_interval") or 4
-        full = types.count("full_attention") if types else layers // interval
-        self.put("linear_layers", layers - full, "layer_types" if types else "full_attention_interval")
-        for key in (
-            "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
-            "linear_conv_kernel_dim",
-        ):  # fmt: skip
-            self.take(key, needed=True)
-        self.put("attention_output_gate", True)
-        if "num_experts" in self.made:
-            self.put("shared_expert_gate", "shared_expert_intermediate_size" in self.made)
-
-    _qwen3_5 = _qwen3_next
-    _qwen3_5_moe = _qwen3_next
-
-    def _gemma4(self) -> None:
-        """Full layers have heads of their own; in the mixture a dense MLP stands beside the experts."""
-        full = self.names("layer_types").count("full_attention")
-        width = self.leaf("global_head_dim")
-        if full and width is not None:
-            self.put("global_layers", full, "layer_types")
-            self.made["global_head_dim"] = width
-            kv = self.leaf("num_global_key_value_heads")
-            self.made["global_num_key_value_heads"] = kv if kv is not None else self.made["num_key_value_heads"]
-            same, where = self.flag(("attention_k_eq_v", False))
-            self.put("global_keys_are_values", same, where)
-        if self.number("hidden_size_per_layer_input"):
-            self.refuse("hidden_size_per_layer_input above 0")
-        if "num_experts" in self.made:
-            self.put("dense_mlp_beside_moe", True)
-            self.put("moe_branch_norms", 3)
-            self.put("router_scales", True)
-            dense = self.leaf("intermediate_size")
-            if dense is not None:
-                self.made["intermediate_size"] = dense
-
-    def _sparse(self, layers: int, where: str) -> None:
-        if self.leaf("index_n_heads") is not None:
-            self.take("index_n_heads")
-            self.take("index_head_dim", needed=True)
-            self.put("index_layers", layers, where)
-
-    def _deepseek_v32(self) -> None:
-        self._sparse(self.size("num_hidden_layers"), "every layer")
-
-    def _glm_moe_dsa(self) -> None:
-        types = self.names("indexer_types")
-        self._sparse(types.count("full") if types else self.size("num_hidden_layers"), "indexer_types")
+def _predicted(reader: Reader) -> None:
+    """Layers that predict further tokens: modules of so many layers each."""
+    leaf = reader.leaf(*ALIASES["num_nextn_predict_layers"])
+    if leaf is None or not reader.flag(("use_mtp", True))[0]:
+        return
+    modules, layers = reader.number("num_nextn_predict_layers"), reader.number("mtp_transformer_layers") or 1
+    if modules:
+        reader.put("num_nextn_predict_layers", modules * layers, leaf.where)

@@ -39,6 +39,18 @@ def test_layout_and_sequence_parallelism(
     assert (found.layout, found.sp) == (layout, sp)
 
 
+def test_modules_to_recompute_are_a_text_or_a_list() -> None:
+    for text in ('"mlp,moe"', "[mlp, moe]", "[moe, mlp]", '["mlp,moe", mlp]'):
+        found = job(MODEL + f"workload: {{recompute: selective, recompute_modules: {text}}}")
+        assert sorted(found.work.recompute_modules) == ["mlp", "moe"]
+    with pytest.raises(CommcalcError) as told:
+        job(MODEL + "workload: {recompute_modules: [mlp, mpl, 3]}")
+    assert [(one.message, one.where) for one in told.value.problems] == [
+        ("unknown module to recompute 'mpl'", "stdin:2:37 workload.recompute_modules"),
+        ("unknown module to recompute '3'", "stdin:2:42 workload.recompute_modules"),
+    ]
+
+
 def test_contradictions_are_refused() -> None:
     for text in ("parallelism: {layout: megatron, sp: true}", "parallelism: {layout: megatron-sp, sp: false}"):
         with pytest.raises(CommcalcError, match="contradict each other"):

@@ -6,17 +6,19 @@ import pytest
 
 from commcalc.accounting.ledger import build
 from commcalc.catalog.about import KEYS
+from commcalc.catalog.describe import describe
 from commcalc.catalog.hardware import read_hardware
 from commcalc.catalog.job import Request, resolve_job
 from commcalc.catalog.models import FIELDS, read_model
 from commcalc.catalog.presets import aliases, load, names, preset_files, resolve
 from commcalc.document import Leaf, Section
 from commcalc.errors import CommcalcError, SpecError, UnknownName
+from commcalc.transformer.layers import Attention, count_of
 
 # What every model file says, whatever its family.
 GIVEN = {
     "name", "family", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "intermediate_size", "vocab_size", "gated_mlp", "norm", "attention_bias", "attention_output_bias", "mlp_bias",
+    "vocab_size", "gated_mlp", "norm", "attention_bias", "attention_output_bias", "mlp_bias",
     "position_embedding", "tie_word_embeddings", "parallel_block", "confidence", "sources",
 }  # fmt: skip
 
@@ -28,11 +30,54 @@ def test_model_gives_every_field_with_a_source(name: str) -> None:
     assert read.problems == []
     assert model.name == name
     assert set(section.entries) >= GIVEN
+    # Where every layer holds experts and no dense MLP stands beside them, there is no other width.
+    dense = model.dense_mlp_beside_moe or count_of(model, sparse=True) < (model.num_hidden_layers or 0)
+    assert ("intermediate_size" in section.entries) == dense or model.undescribed
     assert set(section.entries) - {*KEYS} <= set(FIELDS)
     sources = section.entries["sources"]
     assert isinstance(sources, Section)
     assert isinstance(sources.entries["*"], Leaf)
     assert set(sources.entries) - {"*"} <= set(section.entries)
+
+
+# Layers with experts, layers that attend to all tokens, and how the others attend (config.json of each repository).
+LAYERS = {
+    "deepseek-v3": (58, 61, None),
+    "kimi-k2": (60, 61, None),
+    "llama-4-scout": (48, 12, Attention.CHUNKED),
+    "llama-4-maverick": (24, 12, Attention.CHUNKED),
+    "gpt-oss-120b": (36, 18, Attention.SLIDING),
+    "gemma-2-9b": (0, 21, Attention.SLIDING),
+    "gemma-3-1b": (0, 4, Attention.SLIDING),
+    "gemma-3-27b": (0, 10, Attention.SLIDING),
+    "gemma-4-26b-a4b": (30, 5, Attention.SLIDING),
+    "mimo-v2-flash": (47, 9, Attention.SLIDING),
+    "mistral-7b-v0.1": (0, 0, Attention.SLIDING),
+    "mistral-7b-v0.3": (0, 32, None),
+    "minimax-text-01": (80, 10, Attention.LINEAR),
+    "qwen3-next-80b-a3b": (48, 12, Attention.LINEAR),
+    "qwen3.5-27b": (0, 16, Attention.LINEAR),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_which_layers_a_model_has(name: str) -> None:
+    model, _ = read_model(load("model", name))
+    sparse, full, other = LAYERS[name]
+    assert (count_of(model, sparse=True), count_of(model)) == (sparse, full)
+    rest = (model.num_hidden_layers or 0) - full
+    assert rest == (0 if other is None else count_of(model, attention=other))
+
+
+def test_models_that_no_field_describes_say_what_of_them() -> None:
+    told = {name: read_model(load("model", name))[0].unpriced() for name in names("model")}
+    found = {name: parts for name, parts in told.items() if parts}
+    assert sorted(found) == ["deepseek-v4-flash", "deepseek-v4-pro", "kimi-k3", "nemotron-3-nano-30b-a3b"]
+    words = {"deepseek-v4-flash": "compressed attention", "kimi-k3": "Kimi delta", "nemotron-3-nano-30b-a3b": "Mamba-2"}
+    for name, word in words.items():
+        assert word in found[name][0]
+        shown = describe(name, "model")
+        assert (shown.parameters, shown.size, shown.derived["not_priced_yet"]) == (None, "not counted", found[name])
 
 
 @pytest.mark.parametrize("name", names("hardware"))
@@ -73,6 +118,11 @@ def test_job_has_an_answer(name: str) -> None:
         ("model", "Llama3.70B", "llama-3-70b"),
         ("model", "gpt3", "gpt3-175b"),
         ("model", "command_r", "command-r-35b"),
+        ("model", "DeepSeek-V3", "deepseek-v3"),
+        ("model", "Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+        ("model", "Llama-4-Scout-17B-16E-Instruct", "llama-4-scout"),
+        ("model", "glm-4.5-355b-a32b", "glm-4.5"),
+        ("model", "gemma4-26b-a4b-text", "gemma-4-26b-a4b"),
         ("hardware", "H100", "h100-sxm"),
         ("hardware", "a100", "a100-80g-sxm"),
         ("job", "default", "llama-3-70b-h100"),
