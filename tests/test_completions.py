@@ -30,7 +30,7 @@ SHELLS = [shell for shell in Shell if shell in DEMANDED or shutil.which(shell)]
 LINES = [
     ("commcalc led", {"ledger"}),
     ("commcalc presets sh", {"show"}),
-    ("commcalc ledger --rec", {"--recompute"}),
+    ("commcalc ledger --rec", {"--recompute", "--recompute-modules"}),
     ("commcalc presets list --fam", {"--family"}),
     ("commcalc ledger --recompute sel", {"selective"}),
     ("commcalc degrees --kv rep", {"replicate"}),

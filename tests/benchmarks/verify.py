@@ -13,6 +13,7 @@ import time
 COMMANDS = {
     "ledger --json": ["ledger", "--json"],
     "verify, one expression": ["verify", "A[I_X, J] @ B[J_X, K] -> C[I, K]", "--mesh", "X=4"],
+    "verify, one preset": ["verify", "--model", "deepseek-v3"],
     "verify": ["verify"],
     "verify --all": ["verify", "--all"],
 }

@@ -12,10 +12,10 @@ import pytest
 from conftest import run_commcalc
 
 ROW_FIELDS = [
-    "pass", "sublayer", "op", "collective", "group", "group_size", "tensor", "dtype", "payload_bytes", "wire_bytes",
-    "egress_bytes", "count", "per", "algorithm", "level", "phases", "time_s", "latency_s", "ramp_s", "bandwidth_s",
-    "bound", "confidence", "lower_bound", "error_band", "measured_in", "crossover_payload_bytes", "formula", "note",
-    "runner_up",
+    "pass", "part", "sublayer", "op", "collective", "group", "group_size", "tensor", "dtype", "payload_bytes",
+    "wire_bytes", "egress_bytes", "count", "per", "count_in_step", "algorithm", "level", "phases", "time_s",
+    "latency_s", "ramp_s", "bandwidth_s", "bound", "confidence", "lower_bound", "error_band", "measured_in",
+    "crossover_payload_bytes", "formula", "note", "runner_up",
 ]  # fmt: skip
 JOB = """\
 model: llama-3-70b

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,10 @@ def test_the_default_run() -> None:
     ran = run_commcalc("verify")
     assert (ran.status, ran.err) == (0, "")
     first, _, title, *rest = ran.out.splitlines()
-    assert first == "62 runs of layouts and 267 runs of collectives in float64, seed 0: 5,551 checks, all passed"
+    told = re.fullmatch(
+        r"(\d+) runs of layouts and 267 runs of collectives in float64, seed 0: ([\d,]+) checks, all passed", first
+    )
+    assert told and int(told[1]) > 170 and int(told[2].replace(",", "")) > 15000
     assert title == "Layouts: relative errors against one device, and the rows of the ledger that were counted"
     assert any(line.split()[:6] == ["megatron-sp,", "tp", "8,", "KV", "heads", "gathered"] for line in rest)
     assert any(line.startswith("all_reduce by double-binary-tree ") for line in rest)
@@ -84,7 +88,38 @@ def test_a_model_in_small() -> None:
     assert ran.status == 0
     row = next(line for line in ran.out.splitlines() if "megatron, tp 16, KV heads copied" in line)
     assert row.split()[-4:] == ["14", "28/28", "14/14", "passed"]
-    assert "sizes made small (D 40, N 64, K 8, H 16, F 48, V 112, P 16, QKV 1280)" in ran.out
+    assert "sizes made small (D 40, N 64, K 8, H 16, F 48, V 112, P 16)" in ran.out
+
+
+# A preset in small: status 0, and what is told of it.
+MODELS = [
+    (["--model", "deepseek-v3", "--tp", "4"], "LQ 12, LKV 10, HC 16, R 8, HV 12, P 8; layers dense, moe, moe)"),
+    (["--model", "mixtral-8x7b", "--framework", "hf", "--layout", "megatron"],
+     "- run as hf runs it: the tp_plan of transformers 5.24.0\n"),
+    (["--model", "qwen3-next-80b-a3b", "--tp", "2"], "NK 16, NV 32, HK 8, HL 12, CONV 3, P 8; layers linear, full, linear)"),
+    (["--model", "gpt-oss-20b", "--framework", "vllm", "--phase", "decode", "--layout", "megatron", "--tp", "8"],
+     "- windows and chunks are left out: a head looks at the same tokens wherever it is\n"),
+    (["--model", "gemma-4-26b-a4b", "--kv", "gather", "--tp", "4"], "megatron, tp 4, KV heads gathered "),
+    (["--model", "minimax-text-01", "--tp", "4"], "- the decay of lightning attention, a constant of each head, is left out\n"),
+    (["--model", "minimax-m2.5", "--framework", "hf", "--layout", "megatron", "--tp", "4", "--recompute", "full"],
+     "megatron, tp 4, as hf runs it "),
+    (["--model", "llama-4-scout", "--layout", "megatron-sp", "--tp", "4"], "or the sigmoid of a single one"),
+    (["--model", "mimo-v2-flash", "--kv", "replicate", "--tp", "8"], "layers full dense, sliding moe, full moe, sliding moe)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "told"), MODELS, ids=str)
+def test_presets_of_every_kind_in_small(args: list[str], told: str, inside: Inside) -> None:
+    ran = inside("verify", *args)
+    assert (ran.status, ran.err) == (0, "")
+    assert told in ran.out
+
+
+def test_layers_that_are_asked_for_stay(inside: Inside) -> None:
+    ran = inside(
+        "verify", "--model", "deepseek-v3", "--set", "model.num_hidden_layers=4", "--tp", "2", "--layout", "megatron"
+    )
+    assert "; layers dense, dense, dense, moe)" in ran.out
 
 
 def test_degrees_that_are_not_legal_are_left_out_unless_asked_for() -> None:
@@ -239,7 +274,8 @@ def test_a_mismatch_ends_with_status_1(monkeypatch: pytest.MonkeyPatch, inside: 
     ran = inside("verify", "--layout", "megatron", "--tp", "4")
     assert ran.status == 1
     out, head = ran.out, ran.out.splitlines()
-    assert head[0].endswith(": 539 checks, 40 failed")
+    told = re.search(r": ([\d,]+) checks, (\d+) failed$", head[0])
+    assert told and int(told[1].replace(",", "")) > 2500 and int(told[2]) > 150
     assert head[1:4] == [
         "failed: wire_bytes of megatron on tp=4 (gqa gated sequential, KV heads copied)",
         "  at block.0, forward down_proj: all_reduce of P[T, D]{U_tp}: 1,920, expected 1,280",
@@ -253,9 +289,11 @@ def test_a_mismatch_is_in_the_document(monkeypatch: pytest.MonkeyPatch, inside: 
     ran = inside("verify", "--layout", "megatron", "--tp", "4", "--json")
     assert ran.status == 1
     found = ran.json
-    assert (found["passed"], found["failed"]) == (False, 40)
+    assert found["passed"] is False
+    assert found["failed"] == sum(not check["passed"] for check in found["checks"]) > 150
     broken = [check for check in found["checks"] if not check["passed"] and check["what"] == "wire_bytes"]
-    assert {(check["what"], check["expected"], check["found"]) for check in broken} == {("wire_bytes", 1280, 1920)}
+    alike = {(check["what"], check["expected"], check["found"]) for check in broken if check["case"].startswith("gqa")}
+    assert alike == {("wire_bytes", 1280, 1920)}
 
 
 # Wrong input.
@@ -278,6 +316,15 @@ WRONG = [
      "error: a sequence of 64 tokens is beyond the 4 learned positions\n  at --seq 64\nhint: --seq 4, or --set model.max_position_embeddings=64\n"),
     (["--phase", "decode", "--recompute", "full"], 2, "error: decode has no backward pass: nothing is recomputed\n  at --recompute full\n"),
     (["--phase", "decode", "--layout", "megatron-sp", "--tp", "4"], 3, "hint: --layout none,megatron, or a sequence length that 4 divides"),
+    (["--phase", "train", "--model", "deepseek-v3", "--set", "workload.predict_layers=1"], 2,
+     "error: verify runs a model's own layers, and none that predict further tokens: 1\n  at --set workload.predict_layers=1\n"),
+    (["--recompute", "selective", "--framework", "torchtitan", "--layout", "megatron-sp", "--tp", "2", "--seq", "8"], 2,
+     "error: verify recomputes whole layers, or the inside of attention"),
+    (["--framework", "hf", "--layout", "megatron", "--tp", "4", "--set", "model.intermediate_size=10"], 2,
+     "error: 10 columns in unequal parts on 4 ranks: verify runs equal ones\n  at model.intermediate_size\n"),
+    (["--model", "deepseek-v4-pro"], 2, "error: the ledger cannot price this yet: compressed attention"),
+    (["--framework", "vllm"], 3, "serves models and has no backward pass"),
+    ([PRODUCT, "--mesh", "X=4", "--framework", "hf"], 2, "error: --framework has nothing to act on"),
     (["--seed", "1.5"], 2, "error: a seed is a whole number of at least 0, not '1.5'\n  at --seed 1.5\nhint: --seed 1\n"),
     (["--seed", "-1"], 2, "error: a seed is a whole number of at least 0, not '-1'"),
     (["--seed", "nan"], 2, "not 'nan'"),
