@@ -35,7 +35,7 @@ from commcalc.algebra.sharding import Sharding
 from commcalc.errors import ShardingError
 
 # These pass a pending sum of their output's gradient on to their operands: they are linear.
-_LINEAR = (Rule.CONTRACT, Rule.LOOKUP, Rule.ADD, Rule.BIAS, Rule.TAKE, Rule.ROUTE, Rule.SHARE, Rule.WEIGH)
+_LINEAR = (Rule.CONTRACT, Rule.LOOKUP, Rule.ADD, Rule.BIAS, Rule.TAKE, Rule.ROUTE, Rule.REGROUP, Rule.SHARE, Rule.WEIGH)
 
 
 def derive(program: Program, *, backward: bool = True, regather: bool = True) -> Derivation:
@@ -159,6 +159,8 @@ class _Backward:
         self.states: list[State] = []
         # Gradients by tensor, by the sharding in which it was used and the module that did.
         self.grads: dict[str, dict[tuple[Sharding, str], list[_Gradient]]] = {}
+        # What was gathered again for the gradients of operations that forget it.
+        self.regathered: set[tuple[str, Sharding, str]] = set()
         # Weight gradients that wait until the input they need is gathered again, by that input as a module uses it.
         self.waiting: dict[tuple[str, Sharding, str], list[Differentiate]] = {}
         # What is left in the end: the gradients of weights and inputs.
@@ -174,10 +176,14 @@ class _Backward:
         if not op.differentiable or op.output not in self.grads:
             return
         grad = self._arrive(op.output, whole=op.rule not in _LINEAR and not op.partial_gradient)
+        if op.forgets:
+            for name, used in zip(op.inputs, placed.inputs, strict=True):
+                if used != self.run.kept[name]:
+                    self._gather_again(name, used, op.module)
         operands = (*placed.inputs, *placed.weights)
         for at, used in enumerate(operands):
             others = [axis for i, other in enumerate(operands) if i != at for axis in other.varying]
-            others += [axis for axis in placed.output.varying if op.rule in (Rule.TAKE, Rule.SHARE)]
+            others += [axis for axis in placed.output.varying if op.rule in (Rule.TAKE, Rule.REGROUP, Rule.SHARE)]
             pending = [*grad.sharding.unreduced, *(axis for axis in others if axis not in used.varying)]
             made = used.reduced(tuple(dict.fromkeys(pending)))
             if at >= len(placed.inputs):
@@ -258,7 +264,8 @@ class _Backward:
     def _gather_again(self, name: str, used: Sharding, module: str) -> None:
         """The saved tensor was kept split; the weight gradients of its users need it whole again."""
         due = self.run.reshards[name, used, module]
-        if self._saved_split(name, used, module):
+        if self._saved_split(name, used, module) and (name, used, module) not in self.regathered:
+            self.regathered.add((name, used, module))
             role = self.run.program.tensors[name].role
             for step in due.gathers:
                 event = Event(BACKWARD, step, name, role, *_who(due.users), REGATHER)
@@ -266,11 +273,13 @@ class _Backward:
         self.actions += self.waiting.pop((name, used, module), [])
 
     def _saved_split(self, name: str, used: Sharding, module: str) -> bool:
-        """Whether a gathered input is forgotten: that of linear layers, not of experts nor of norms."""
+        """Whether a gathered input is forgotten: keys, values, that of linear layers; not of experts nor norms."""
         due = self.run.reshards.get((name, used, module))
-        if due is None or not self.regather:
+        if due is None or not due.gathers:
             return False
-        return bool(due.gathers) and any(user.weights and user.rule is Rule.CONTRACT for user in due.users)
+        if all(user.forgets for user in due.users):
+            return True
+        return self.regather and any(user.weights and user.rule is Rule.CONTRACT for user in due.users)
 
     def _give(self, name: str, used: Sharding, gradient: _Gradient) -> None:
         self.grads.setdefault(name, {}).setdefault((used, gradient.user.module), []).append(gradient)
@@ -287,8 +296,9 @@ class _Backward:
             self.waiting.setdefault(late[0], []).append(work)
         else:
             self.actions.append(work)
-        if placed.op.syncs_at_once and made.unreduced and not late:
-            self.found[name] = self._bring(name, value, made.reduced(), (placed.op.label, placed.op.sublayer))
+        if placed.op.syncs_at_once and set(made.unreduced) - set(placed.op.data) and not late:
+            rest = [axis for axis in made.unreduced if axis in placed.op.data]
+            self.found[name] = self._bring(name, value, made.reduced(rest), (placed.op.label, placed.op.sublayer))
         self.states.append(State(BACKWARD, f"d{name}", made, Role.GRADIENT, placed.op.sublayer))
 
     def _value(self, name: str, sharding: Sharding) -> Value:

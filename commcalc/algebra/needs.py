@@ -48,14 +48,24 @@ def _need_whole(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...]) -
     for sharding in inputs:
         need = sharding.reduced()
         for dim in op.over:
-            need = need.with_dim(dim, ())
+            need = need.with_dim(dim, [axis for axis in need.axes_of(dim) if axis in op.data])
         needs.append(need)
     return needs
+
+
+def _need_attended(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...]) -> list[Sharding]:
+    """Queries as they lie, what they look at whole."""
+    return [inputs[0].reduced(), *_need_whole(op, inputs[1:], weights)]
 
 
 def _need_unpended(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...]) -> list[Sharding]:
     """No pending sum; dimensions stay split."""
     return [sharding.reduced() for sharding in inputs]
+
+
+def _need_regrouped(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...]) -> list[Sharding]:
+    """What is put in another order stays as it is, a pending sum too; what says where to is whole."""
+    return [inputs[0], *(sharding.reduced() for sharding in inputs[1:])]
 
 
 def _need_routed(op: Op, inputs: list[Sharding], weights: tuple[Sharding, ...]) -> list[Sharding]:
@@ -85,10 +95,12 @@ NEEDS: dict[Rule, _Needs] = {
     Rule.BIAS: _need_unpended,
     Rule.NORM: _need_whole,
     Rule.POINTWISE: _need_unpended,
-    Rule.ATTEND: _need_whole,
+    Rule.ATTEND: _need_attended,
+    Rule.SCAN: _need_whole,
     Rule.REDUCE: _need_unpended,
     Rule.TAKE: _need_whole,
     Rule.ROUTE: _need_routed,
+    Rule.REGROUP: _need_regrouped,
     Rule.SHARE: _need_unpended,
     Rule.WEIGH: _need_weighed,
 }
@@ -104,7 +116,7 @@ def output(
         table = {dim: weights[0].axes_of(dim) for dim in op.over}
         rows = Sharding.of((*inputs[0].dims, *op.over), table | {d: inputs[0].axes_of(d) for d in inputs[0].dims})
         return product_sharding(rows, weights[0], dims)
-    if op.rule in (Rule.TAKE, Rule.SHARE):
+    if op.rule in (Rule.TAKE, Rule.REGROUP, Rule.SHARE):
         if kept is None:
             raise ShardingError(f"{op.name}: the layout does not say which part of {op.output} a device takes")
         return kept

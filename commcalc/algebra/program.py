@@ -22,10 +22,13 @@ class Rule(StrEnum):
                    add it n times
     ``NORM``       non-linear, and needs the dimensions ``over`` whole
     ``POINTWISE``  non-linear, element by element; operands may lack dimensions (broadcast)
-    ``ATTEND``     softmax attention: non-linear, needs the dimensions ``over`` whole
+    ``ATTEND``     softmax attention: non-linear, needs the dimensions ``over`` whole of all operands but the first, the
+                   queries, each of which is answered where it is
+    ``SCAN``       a state that runs along the dimensions ``over``: non-linear, needs them whole
     ``REDUCE``     sum or maximum over the dimensions ``over``; pending where those are split
     ``TAKE``       each device takes its part of the dimensions ``over``, which must be whole
     ``ROUTE``      a contraction with the weight of whichever expert a token was sent to: rows by index, then a product
+    ``REGROUP``    puts what a device has in another order, tokens by expert say; its output lies as the layout says
     ``SHARE``      what every device holds, seen as a sum over devices of equal parts
     ``WEIGH``      the first operand times the second, summed over the dimensions ``over``: linear in each
     """
@@ -37,9 +40,11 @@ class Rule(StrEnum):
     NORM = "norm"
     POINTWISE = "pointwise"
     ATTEND = "attend"
+    SCAN = "scan"
     REDUCE = "reduce"
     TAKE = "take"
     ROUTE = "route"
+    REGROUP = "regroup"
     SHARE = "share"
     WEIGH = "weigh"
 
@@ -92,6 +97,10 @@ class Op(NamedTuple):
     # The gradient of a weight that devices share is reduced in every backward pass; otherwise it stays a pending sum,
     # for one call a step.
     syncs_at_once: bool = False
+    # What is gathered for the operation is not saved, but gathered again for its backward pass.
+    forgets: bool = False
+    # Axes that deal out whole sequences: no operation needs tokens of other ranks along them.
+    data: tuple[str, ...] = ()
 
 
 class Program(NamedTuple):
@@ -108,7 +117,8 @@ class Program(NamedTuple):
 class Builder:
     """Writes a `Program` down, operation by operation, under one sublayer at a time."""
 
-    def __init__(self, name: str, sublayer: str = "") -> None:
+    def __init__(self, name: str, sublayer: str = "", data: tuple[str, ...] = ()) -> None:
+        self.data = data
         self.name = name
         self.sublayer = sublayer
         self.tensors: dict[str, Tensor] = {}
@@ -150,6 +160,7 @@ class Builder:
         partial_gradient: bool = False,
         module: str = "",
         syncs_at_once: bool = False,
+        forgets: bool = False,
     ) -> str:
         """Add an operation and the tensor it makes; returns that tensor's name."""
         self._add(Tensor(output, dims, role, kept))
@@ -157,6 +168,7 @@ class Builder:
             Op(
                 name, label or name, self.sublayer, rule, inputs, weights, output, over,
                 function or name, differentiable, partial_gradient, module, syncs_at_once,
+                forgets, self.data,
             )
         )  # fmt: skip
         return output
