@@ -60,23 +60,78 @@ def attention(
             names[name] = _qk_norm(b, model, layout, dialect, name, names[name], dims)
     if dims.keys_are_values:
         names["V"] = "K"
-    sinks = (b.weight("sinks", layout.weight("N")),) if kind.sinks else ()
+    parts = {name: (names[name], dims.parts["K" if dims.keys_are_values and name == "V" else name]) for name in "QKV"}
+    parts = exchange(b, layout, parts) if layout.exchanges else parts
+    sinks = (b.weight("sinks", _of_heads(layout, "N")),) if kind.sinks else ()
     heads = ("T", "N", dims.value)
     out = "Oa" if dims.gated else "O"
-    b.op(Rule.ATTEND, "attention", (names["Q"], names["K"], names["V"]), out, heads, weights=sinks, over=("T",))
+    looked = tuple(parts[name][0] for name in "QKV")
+    made = f"{out}x" if layout.exchanges else out
+    b.op(
+        Rule.ATTEND,
+        "attention",
+        looked,
+        made,
+        heads,
+        weights=sinks,
+        over=("T",),
+        label="attention",
+        forgets=bool(layout.context),
+    )
+    if layout.exchanges:  # every rank gets all heads of its tokens back
+        b.op(
+            Rule.POINTWISE,
+            "exchange_o",
+            (made,),
+            out,
+            heads,
+            label="attention",
+            function="same",
+            kept=layout.split(*heads),
+        )
     if dims.gated:
         b.op(Rule.POINTWISE, "output_gate", (out, "Qgate"), "O", heads)
     read = "O"
     rows: tuple[str, ...] = ("N", dims.value)
     if dialect.gathers_qkv:  # every rank worked on all heads, and goes on with its own columns
         rows = ("OCOL",)
-        part = Sharding.of(("T", *rows), layout.weights)
+        part = layout.split("T", *rows)
         read = b.op(Rule.POINTWISE, "flatten", ("O",), "Of", ("T", *rows), kept=part, label="out_proj")
     b.weight("Wo", layout.weight(*rows, "D"))
     label, module = dialect.linear("out_proj", "out_proj")
     return b.op(
         Rule.CONTRACT, "out_proj", (read,), "Y", ("T", "D"), weights=("Wo",), kept=kept, label=label, module=module
     )  # fmt: skip
+
+
+def exchange(
+    b: Builder, layout: Layout, parts: dict[str, tuple[str, tuple[str, ...]]]
+) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Heads for tokens: each rank gets some heads of whole sequences; KV heads are repeated where there are fewer.
+
+    Source: DeepSpeed-Ulysses, Jacobs et al. 2023, arXiv:2309.14509, section 3.1.
+    """
+    found = {}
+    for name, (tensor, dims) in parts.items():
+        if name != "Q" and layout.repeats(dims[1]):
+            dims = (dims[0], "KR", dims[2])
+            tensor = b.op(
+                Rule.REGROUP, f"repeat_{name.lower()}", (tensor,), f"{name}r", dims, label="attention",
+                function="repeat_heads", kept=layout.split(*dims),
+            )  # fmt: skip
+        made = b.op(
+            Rule.POINTWISE, f"exchange_{name.lower()}", (tensor,), f"{name}x", dims, label="attention",
+            function="same", kept=layout.exchanged(*dims),
+        )  # fmt: skip
+        found[name] = (made, dims)
+    return found
+
+
+def _of_heads(layout: Layout, *dims: str) -> Sharding:
+    """A weight of heads as attention has them."""
+    if not layout.exchanges:
+        return layout.weight(*dims)
+    return Sharding.of(dims, {dim: (*layout.weights.get(dim, ()), *layout.context) for dim in dims})
 
 
 def _separate_qkv(b: Builder, model: Model, layout: Layout, x: str, dialect: Dialect, dims: HeadDims) -> dict[str, str]:
@@ -88,7 +143,7 @@ def _separate_qkv(b: Builder, model: Model, layout: Layout, x: str, dialect: Dia
         low = name.lower()
         gathered = dialect.gathers_qkv
         made_dims = ("T", f"{name[0]}COL") if gathered else heads
-        whole = Sharding.of(made_dims, {}) if gathered else None
+        whole = layout.whole(*made_dims) if gathered else None
         label, module = dialect.linear("q_proj" if name == "Qgate" else f"{low}_proj", QKV, qkv=True)
         b.weight(f"W{low}", layout.weight("D", *made_dims[1:]))
         biased = model.attention_bias and name != "Qgate"
@@ -105,7 +160,7 @@ def _separate_qkv(b: Builder, model: Model, layout: Layout, x: str, dialect: Dia
             )  # fmt: skip
         if gathered:
             b.op(
-                Rule.TAKE, f"heads_{low}", (output,), name, heads, over=made_dims[1:], kept=Sharding.of(heads, {}),
+                Rule.TAKE, f"heads_{low}", (output,), name, heads, over=made_dims[1:], kept=layout.whole(*heads),
                 label=label, function="unflatten",
             )  # fmt: skip
     return {name: name for name in dims.parts}
@@ -121,7 +176,7 @@ def _fused_qkv(b: Builder, model: Model, layout: Layout, x: str, dialect: Dialec
     shape = ("T", dims.columns)
     b.weight("Wqkv", layout.weight("D", dims.columns))
     made = "QKVw" if model.attention_bias else "QKV"
-    whole = Sharding.of(shape, {}) if dialect.gathers_qkv else None
+    whole = layout.whole(*shape) if dialect.gathers_qkv else None
     b.op(
         Rule.CONTRACT, QKV, (x,), made, shape, weights=("Wqkv",), label=label, module=module,
         kept=None if model.attention_bias else whole,
@@ -130,7 +185,7 @@ def _fused_qkv(b: Builder, model: Model, layout: Layout, x: str, dialect: Dialec
         b.weight("bqkv", layout.weight(dims.columns))
         b.op(Rule.BIAS, "qkv_bias", (made,), "QKV", shape, weights=("bqkv",), label=label, kept=whole)
     for name, made_dims in dims.parts.items():
-        heads = Sharding.of(made_dims, {} if dialect.gathers_qkv else layout.weights)
+        heads = (layout.whole if dialect.gathers_qkv else layout.split)(*made_dims)
         b.op(
             Rule.TAKE, f"take_{name.lower()}", ("QKV",), name, made_dims,
             label="kv_heads", kept=heads, over=(dims.columns,), function=f"take_{name.lower()}",
@@ -163,7 +218,7 @@ def _norm_by_squares(b: Builder, layout: Layout, names: dict[str, str], dims: He
     """
     b.op(
         Rule.REDUCE, "squares", (names["Q"], names["K"]), "squares", ("T", "QK"),
-        label="qk_norm", role=Role.FP32, over=("N", dims.kv, dims.width), kept=Sharding.of(("T", "QK"), {}),
+        label="qk_norm", role=Role.FP32, over=("N", dims.kv, dims.width), kept=layout.whole("T", "QK"),
     )  # fmt: skip
     for name in ("Q", "K"):
         low, made = name.lower(), dims.parts[name]

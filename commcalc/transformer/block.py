@@ -17,7 +17,7 @@ _TD = ("T", "D")
 
 def block_program(model: Model, layout: Layout, kind: Kind | None = None, dialect: Dialect | None = None) -> Program:
     """The chain of operations of one layer on the residual stream ``X[T, D]``; by default of the first layer."""
-    b = Builder("block")
+    b = Builder("block", data=layout.data)
     b.input("X", layout.stream_of(*_TD))
     add_block(b, model, layout, kind or layers_of(model).kinds[0], dialect or Dialect())
     return b.program()
@@ -51,7 +51,7 @@ class _Block:
         self.b, self.model, self.layout, self.kind, self.dialect = b, model, layout, kind, dialect
         self.stream = layout.stream_of(*_TD)
         # Where parts that every rank runs whole read the input beside those that are split.
-        whole = Sharding.of(_TD, {}) if dialect.whole_inputs else None
+        whole = layout.whole(*_TD) if dialect.whole_inputs else None
         self.whole = {
             "attention": whole if kind.heads is Heads.LATENT else None,
             "mlp": whole if kind.ffn is Ffn.SPARSE else None,
@@ -62,15 +62,19 @@ class _Block:
         model, b = self.model, self.b
         before = model.norm_placement is not NormPlacement.POST
         after = model.norm_placement is not NormPlacement.PRE
-        x = "X"
+        x, outer = "X", self.stream
         for name, inner, output in (("attention", "A", "R"), ("mlp", "M", "X'")):
             b.sublayer = "moe" if name == "mlp" and self.kind.ffn is Ffn.SPARSE else name
             read = norm(b, model, self.layout, name, x, inner, self.whole[name]) if before else x
+            if name == "attention" and self.dialect.splits_tokens and self.kind.ffn is Ffn.SPARSE:
+                self.stream = Sharding.of(_TD, {"T": self.layout.all_tokens})
+                x = b.op(Rule.POINTWISE, "own_stream", (x,), "Xt", _TD, kept=self.stream, function="own_part")
             made = self.attention(read, self.stream) if name == "attention" else self.ffn(read, x)
             made = self.row_bias(made, name)
             if after:
                 made = norm(b, model, self.layout, f"post_{name}", made, f"{made}n")
-            x = b.op(Rule.ADD, f"{name}_residual", (x, made), output, _TD, label="residual", kept=self.stream)
+            kept = outer if name == "mlp" else self.stream
+            x = b.op(Rule.ADD, f"{name}_residual", (x, made), output, _TD, label="residual", kept=kept)
 
     def parallel(self) -> None:
         """Both branches read the same stream; their partial sums are added, then reduced once, or one by one."""

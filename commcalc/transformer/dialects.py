@@ -12,7 +12,7 @@ from typing import NamedTuple
 from commcalc.transformer.frameworks import HABITS
 from commcalc.transformer.layout import ATTENTION_DIMS, EXPERT_DIMS, LayoutName
 from commcalc.transformer.spec import Model
-from commcalc.transformer.work import Framework, Parallelism
+from commcalc.transformer.work import Dispatch, Framework, Parallelism
 
 
 class Dialect(NamedTuple):
@@ -45,6 +45,13 @@ class Dialect(NamedTuple):
     routing_fp32: bool = False
     # Every expert works on every token.
     every_expert: bool = False
+    # How tokens reach experts that lie on ranks of their own, and whether their routing weights go with them.
+    dispatch: Dispatch | None = None
+    sends_routing: bool = False
+    # Between attention and the end of a layer with experts, the stream is split by tokens over TP.
+    splits_tokens: bool = False
+    # Every expert gets as many rows from every rank: nobody has to ask how many.
+    pads_rows: bool = False
     # What joins the stream and the next token's embedding in a prediction layer is whole on every rank.
     whole_join: bool = False
     # The shared expert is reduced for itself, the routed ones bring their input for themselves.
@@ -91,14 +98,20 @@ def dialect_of(model: Model, parallel: Parallelism) -> Dialect:
     """The policies of the framework that was named; of Megatron where none was."""
     framework = parallel.framework or Framework.MEGATRON
     split = parallel.layout is LayoutName.MEGATRON_SP
-    found = Dialect(framework, _SOURCES[framework])
+    found = Dialect(framework, _SOURCES[framework], dispatch=parallel.sends_tokens if parallel.moves_tokens else None)
     if framework is Framework.MEGATRON:
-        return found._replace(dense_routing=split, shared_apart=True)
+        gathers = found.dispatch is Dispatch.ALL_GATHER
+        return found._replace(dense_routing=split or gathers, shared_apart=True, sends_routing=True)
     if framework is Framework.TORCHTITAN:
         return found._replace(whole_inputs=split, partial_routing=True, whole_join=True)
     if framework is Framework.HF:
         return _transformers(found, model)
-    return found._replace(one_reduction=model.family not in _VLLM_TWICE)
+    # vllm config/parallel.py, use_sequence_parallel_moe: then every rank runs the shared expert whole.
+    splits = parallel.ep > 1 and parallel.tp > 1 and parallel.dp > 1
+    return found._replace(
+        one_reduction=model.family not in _VLLM_TWICE, splits_tokens=splits, shared_apart=splits,
+        whole=("S",) if splits else (),
+    )  # fmt: skip
 
 
 def _transformers(found: Dialect, model: Model) -> Dialect:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from commcalc.algebra.program import Builder, Program, Role, Rule
-from commcalc.algebra.sharding import Sharding
 from commcalc.transformer.block import norm
 from commcalc.transformer.dialects import Dialect
 from commcalc.transformer.layout import Layout
@@ -18,9 +17,9 @@ def embedding_program(model: Model, layout: Layout) -> Program:
     under sequence parallelism the rows are reduced whole first and split after.
     Source: Megatron-LM models/common/embeddings/language_model_embedding.py, reduce_scatter_embeddings.
     """
-    b = Builder("embedding", "embedding")
+    b = Builder("embedding", "embedding", layout.data)
     stream = layout.stream_of("T", "D")
-    b.input("tokens", Sharding.of(("T",), {}), Role.INDEX)
+    b.input("tokens", layout.whole("T"), Role.INDEX)
     b.weight("E", layout.weight("V", "D"))
     learned = model.position_embedding is Positions.LEARNED
     b.op(
@@ -40,7 +39,7 @@ def head_program(
 ) -> Program:
     """The final norm, the head, and then the loss (training) or whole logits to sample from (inference)."""
     dialect = dialect or Dialect()
-    b = Builder("head", "head")
+    b = Builder("head", "head", layout.data)
     b.input("X", layout.stream_of("T", "D"))
     read = norm(b, model, layout, "final", "X", "A")
     rows = "T"
@@ -48,25 +47,25 @@ def head_program(
         rows = "B"
         read = b.op(
             Rule.TAKE, "last_position", (read,), "last", ("B", "D"),
-            label="lm_head", over=("T",), kept=Sharding.of(("B", "D"), {}),
+            label="lm_head", over=("T",), kept=layout.whole("B", "D"),
         )  # fmt: skip
     table = "E" if model.tie_word_embeddings else "Wlm"
     b.weight(table, layout.weight("V", "D"))
     logits = "logits_w" if model.lm_head_bias else "logits"
-    whole = Sharding.of((rows, "V"), {}) if dialect.gathers_logits else None
+    whole = layout.whole(rows, "V") if dialect.gathers_logits else None
     kept = None if model.lm_head_bias else whole
     b.op(Rule.CONTRACT, "lm_head", (read,), logits, (rows, "V"), weights=(table,), kept=kept)
     if model.lm_head_bias:
         b.weight("blm", layout.weight("V"))
         b.op(Rule.BIAS, "lm_head_bias", (logits,), "logits", (rows, "V"), weights=("blm",), label="lm_head", kept=whole)
     if phase.training:
-        _loss(b)
+        _loss(b, layout)
     else:
         b.op(Rule.NORM, "sample", ("logits",), "next", (rows,), label="logits", over=("V",))
     return b.program()
 
 
-def _loss(b: Builder) -> None:
+def _loss(b: Builder, layout: Layout) -> None:
     """Cross-entropy over split logits: three per-token reductions in fp32, the logits are never gathered.
 
     Source: Megatron-LM core/tensor_parallel/cross_entropy.py.
@@ -77,7 +76,7 @@ def _loss(b: Builder) -> None:
     def reduce(name: str, source: str, output: str, differentiable: bool = True) -> None:
         b.op(
             Rule.REDUCE, name, (source,), output, t,
-            role=Role.FP32, over=("V",), kept=Sharding.of(t, {}), differentiable=differentiable,
+            role=Role.FP32, over=("V",), kept=layout.whole(*t), differentiable=differentiable,
         )  # fmt: skip
 
     reduce("max_logit", "logits", "top", differentiable=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from commcalc.algebra.program import Builder, Rule
 from commcalc.algebra.sharding import Sharding
+from commcalc.transformer.attention import exchange
 from commcalc.transformer.dialects import Dialect
 from commcalc.transformer.layout import Layout
 from commcalc.transformer.spec import Model
@@ -29,11 +30,17 @@ def latent_attention(b: Builder, model: Model, layout: Layout, x: str, kept: Sha
         )  # fmt: skip
     b.weight("Wk_rope", layout.weight("D", "R"))
     b.op(Rule.CONTRACT, "k_rope_proj", (x,), "Krw", ("T", "R"), weights=("Wk_rope",), label="kv_a_proj")
-    b.op(Rule.POINTWISE, "k_rope", ("Krw",), "Kr", ("T", "R"), label="k_rope", function="rope")
-    b.op(
-        Rule.ATTEND, "attention", ("Q", "K", "Kr", "V"), "O", ("T", "N", "HV"), over=("T",), label="k_rope",
-        function="latent_attention",
-    )  # fmt: skip
+    # It is joined to heads of all the tokens that a rank has keys of.
+    whole = layout.whole("T", "R") if layout.context else None
+    b.op(Rule.POINTWISE, "k_rope", ("Krw",), "Kr", ("T", "R"), label="k_rope", function="rope", kept=whole)
+    heads = ("T", "N", "HV")
+    if layout.context:
+        _attend_in_context(b, layout, heads)
+    else:
+        b.op(
+            Rule.ATTEND, "attention", ("Q", "K", "Kr", "V"), "O", heads, over=("T",), label="k_rope",
+            function="latent_attention",
+        )  # fmt: skip
     b.weight("Wo", layout.weight("N", "HV", "D"))
     label, module = dialect.linear("out_proj", "out_proj")
     return b.op(
@@ -64,3 +71,22 @@ def _down(b: Builder, layout: Layout, x: str, which: str, rank: str) -> str:
         Rule.NORM, f"{which}_a_norm", (f"C{which}",), f"C{which}n", dims,
         weights=(gain,), over=(rank,), function="rmsnorm", label=f"{which}_a_norm",
     )  # fmt: skip
+
+
+def _attend_in_context(b: Builder, layout: Layout, heads: tuple[str, ...]) -> None:
+    """Attention over sequences that are split: the rotary key goes round with every head's own part of it.
+
+    Source: Megatron-LM core/transformer/multi_latent_attention.py, where k_pos_emb is expanded before core attention.
+    """
+    wide = ("T", "N", "H")
+    b.op(Rule.POINTWISE, "join_rope", ("K", "Kr"), "Kj", wide, label="k_rope")
+    parts = {"Q": ("Q", wide), "K": ("Kj", wide), "V": ("V", heads)}
+    made = "O"
+    if layout.exchanges:
+        parts, made = exchange(b, layout, parts), "Ox"
+    b.op(Rule.ATTEND, "attention", tuple(name for name, _ in parts.values()), made, heads, over=("T",), forgets=True)
+    if layout.exchanges:
+        b.op(
+            Rule.POINTWISE, "exchange_o", (made,), "O", heads, label="attention", function="same",
+            kept=layout.split(*heads),
+        )  # fmt: skip

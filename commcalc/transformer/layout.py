@@ -26,6 +26,14 @@ TP = "tp"
 TP_KV, TP_REPLICA = "tp_kv", "tp_replica"
 
 
+# Ranks that hold different experts, that share each of them, and that hold copies; of the first, a rank of each node
+# and the ranks of one.
+EP, ETP, EDP = "ep", "etp", "edp"
+EP_NODES, EP_LOCAL = "ep_nodes", "ep_local"
+# Labels of what brings tokens to experts and back.
+DISPATCH, COMBINE = "dispatch", "combine"
+
+
 class LayoutName(StrEnum):
     """How dimensions are laid on the TP axis."""
 
@@ -47,9 +55,9 @@ class KvPolicy(StrEnum):
 
 
 # Heads of every kind of attention, columns of MLPs and experts, rows of the vocabulary.
-_HEADS = ("N", "K", "KG", "KS", "NK", "NV")
+HEADS = ("N", "K", "KG", "KS", "KR", "NK", "NV")
 _COLUMNS = ("QKV", "QKVG", "QKVS", "QCOL", "KCOL", "VCOL", "OCOL", "LQKV", "LZ", "LG", "LQKVZ", "LBA", "DO")
-ATTENTION_DIMS = (*_HEADS, *_COLUMNS)
+ATTENTION_DIMS = (*HEADS, *_COLUMNS)
 EXPERT_DIMS = ("M", "S", "F", "GU")
 _WEIGHTS = (*ATTENTION_DIMS, *EXPERT_DIMS, "V")
 _SPLITS: Mapping[LayoutName, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -62,6 +70,9 @@ _SPLITS: Mapping[LayoutName, tuple[tuple[str, ...], tuple[str, ...]]] = {
 class Layout(NamedTuple):
     """A layout on a mesh: the axes of each dimension in weights, and in the residual stream.
 
+    ``data`` are the axes over which sequences are dealt out, ``context`` those over which each of them is split;
+    ``exchanges``: attention has heads split over them instead, and whole sequences.
+
     ``gathers`` names the KV heads (by dimension) of which there are fewer than ranks and whose QKV activation is
     gathered.
     """
@@ -71,14 +82,72 @@ class Layout(NamedTuple):
     weights: Mapping[str, tuple[str, ...]]
     stream: Mapping[str, tuple[str, ...]]
     gathers: frozenset[str] = frozenset()
+    data: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
+    exchanges: bool = False
+    # KV heads, by dimension, that are repeated before they are exchanged.
+    repeated: frozenset[str] = frozenset()
+    # Axes over which experts are dealt out, each of them is split, and copies of them work on other tokens.
+    experts: tuple[str, ...] = ()
+    expert_tp: tuple[str, ...] = ()
+    expert_data: tuple[str, ...] = ()
+    # The part of `experts` that counts nodes, where tokens go from node to node first.
+    expert_nodes: tuple[str, ...] = ()
+
+    def repeats(self, dim: str) -> bool:
+        """Whether KV heads are fewer than the ranks that share them out."""
+        return dim in self.repeated
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """The axes whose ranks hold the same parameters and work on other tokens."""
+        return (*self.data, *self.context)
+
+    @property
+    def copies(self) -> bool:
+        """Whether there are ranks that hold the same parameters and work on other tokens."""
+        return bool(self.replicas or self.expert_data)
+
+    @property
+    def _tokens(self) -> dict[str, tuple[str, ...]]:
+        return {"T": self.replicas, "B": self.data}
 
     def weight(self, *dims: str) -> Sharding:
         """How a weight with these dimensions is stored."""
         return Sharding.of(dims, self.weights)
 
+    def expert_weight(self, *dims: str) -> Sharding:
+        """How a weight of the experts is stored."""
+        if not self.moves_tokens:
+            return Sharding.of(dims, self.weights)
+        return Sharding.of(dims, {"E": self.experts, "M": self.expert_tp})
+
+    @property
+    def moves_tokens(self) -> bool:
+        """Whether tokens are brought to ranks that hold their experts."""
+        return bool(self.experts or self.expert_data)
+
+    @property
+    def all_tokens(self) -> tuple[str, ...]:
+        """The axes over which tokens are dealt out where no two ranks have the same."""
+        return (*self.replicas, *self.mesh.expand([TP]))
+
     def stream_of(self, *dims: str) -> Sharding:
         """How a tensor of the residual stream lies."""
         return Sharding.of(dims, self.stream)
+
+    def whole(self, *dims: str, pending: tuple[str, ...] = ()) -> Sharding:
+        """A tensor that every rank of a TP group holds alike."""
+        return Sharding.of(dims, self._tokens, pending)
+
+    def split(self, *dims: str) -> Sharding:
+        """A tensor that is split as weights are, by heads or columns."""
+        return Sharding.of(dims, {**self.weights, **self._tokens})
+
+    def exchanged(self, *dims: str) -> Sharding:
+        """Heads of whole sequences, split over the context axes as well."""
+        heads = {dim: (*self.weights.get(dim, ()), *self.context) for dim in dims if dim in HEADS}
+        return Sharding.of(dims, {**heads, "T": self.data})
 
 
 def splits(name: LayoutName) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -103,28 +172,37 @@ def kv_counts(model: Model) -> dict[str, int]:
 
 
 def lay_out(
-    name: LayoutName, mesh: Mesh, kv_heads: Mapping[str, int], kv: KvPolicy, whole: Collection[str] = ()
+    name: LayoutName,
+    mesh: Mesh,
+    kv_heads: Mapping[str, int],
+    kv: KvPolicy,
+    whole: Collection[str] = (),
+    data: tuple[str, ...] = (),
+    context: tuple[str, ...] = (),
+    cuts: Collection[int] = (),
 ) -> Layout:
     """The layout ``name`` on ``mesh``; the TP axis is seen as several where it exceeds the KV heads.
 
-    ``kv_heads`` counts them by dimension (models may have several kinds); weights stay unsplit along ``whole``.
-    Whether the degree is legal is for `transformer.limits` to say.
+    ``kv_heads`` counts them by dimension (models may have several kinds); weights stay unsplit along ``whole``; the
+    axes ``data`` deal out tokens; expert groups divide TP at ``cuts``, in places from its fastest end. Whether the
+    degree is legal is for `transformer.limits` to say.
     """
     tp = mesh.size([TP])
     weights, stream = _SPLITS[name]
     weights = tuple(dim for dim in weights if dim not in whole)
     shared = {dim: heads for dim, heads in kv_heads.items() if dim in weights and tp > heads and tp % heads == 0}
-    if shared:
-        mesh = mesh.divide(TP, _parts(tp, sorted(set(shared.values()))))
+    if shared or cuts:
+        mesh = mesh.divide(TP, _parts(tp, sorted(set(shared.values())), {tp // cut for cut in cuts}))
     axes = dict.fromkeys(weights, mesh.expand([TP]))
     for dim, heads in shared.items():
         parts = mesh.expand([TP])
         axes[dim] = next(parts[:count] for count in range(1, len(parts) + 1) if mesh.size(parts[:count]) == heads)
     gathers = frozenset(shared) if kv is KvPolicy.GATHER else frozenset()
-    return Layout(name, mesh, axes, dict.fromkeys(stream, mesh.expand([TP])), gathers)
+    tokens = (*data, *context, *mesh.expand([TP])) if stream else (*data, *context)
+    return Layout(name, mesh, axes, {"T": tokens, "B": data}, gathers, data, context)
 
 
-def _parts(tp: int, counts: Sequence[int]) -> dict[str, int]:
+def _parts(tp: int, counts: Sequence[int], cuts: Collection[int] = ()) -> dict[str, int]:
     """The axes that TP is seen as: the first ones together count each kind of KV heads, the last the copies.
 
     >>> _parts(16, [2, 8])
@@ -132,7 +210,13 @@ def _parts(tp: int, counts: Sequence[int]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     before = 1
-    for heads in counts:
+    for heads in sorted({*counts, *cuts}):
+        if heads not in counts:
+            if heads % before:
+                raise ShardingError(f"groups of expert ranks cut through the {before} KV heads that {tp} ranks share")
+            found[f"tp_{tp // heads}"] = heads // before
+            before = heads
+            continue
         if heads % before:
             raise ShardingError(
                 f"{heads} KV heads in some layers and {before} in others cannot both be shared by {tp} ranks",
@@ -140,4 +224,4 @@ def _parts(tp: int, counts: Sequence[int]) -> dict[str, int]:
             )
         found[TP_KV if before == 1 and not found else f"{TP_KV}{heads}"] = heads // before
         before = heads
-    return found | {TP_REPLICA: tp // before}
+    return found | {TP_REPLICA if counts else f"{TP}_1": tp // before}

@@ -102,7 +102,7 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
     if "N" in weights:
         found += _of_attention(model, parallel, {kind.heads for kind in kinds})
     if "F" in weights:
-        found += _of_columns(model, {kind.ffn for kind in kinds})
+        found += _of_columns(model, {kind.ffn for kind in kinds}, whole_experts=parallel.moves_tokens)
     if "V" in weights and model.vocab_size is not None:
         found.append(
             Limit(name="vocab", key="vocab_size", noun="vocabulary rows", value=model.vocab_size, vocab=parallel)
@@ -113,7 +113,7 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
         found.append(
             Limit(
                 name="sequence", key="sequence_length", noun="tokens of a sequence",
-                value=work.tokens_per_sequence, group=shares or 1,
+                value=work.tokens_per_sequence, group=(shares or 1) * parallel.cp,
             )
         )  # fmt: skip
     sparse = any(kind.ffn is Ffn.SPARSE for kind in kinds)
@@ -165,13 +165,14 @@ def _of_attention(model: Model, parallel: Parallelism, kinds: set[Heads]) -> lis
     return found
 
 
-def _of_columns(model: Model, kinds: set[Ffn]) -> list[Limit]:
+def _of_columns(model: Model, kinds: set[Ffn], *, whole_experts: bool) -> list[Limit]:
     """Columns of the dense MLP, of each expert, and of the expert that all tokens share."""
     sparse = Ffn.SPARSE in kinds
     dense = Ffn.DENSE in kinds or model.dense_mlp_beside_moe
     columns = (
         ("ffn", "intermediate_size", "FFN columns", dense and model.intermediate_size),
-        ("expert_ffn", "moe_intermediate_size", "columns of an expert", sparse and model.moe_intermediate_size),
+        ("expert_ffn", "moe_intermediate_size", "columns of an expert",
+         sparse and not whole_experts and model.moe_intermediate_size),
         ("shared_ffn", "shared_expert_intermediate_size", "columns of the shared expert",
          sparse and model.shared_expert_intermediate_size),
     )  # fmt: skip

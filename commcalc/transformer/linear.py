@@ -45,12 +45,12 @@ def linear_attention(b: Builder, model: Model, layout: Layout, x: str, kept: Sha
         )  # fmt: skip
     # Split by its columns, the model's width under another name, and gathered.
     b.weight("Wo", layout.weight("NV", "HL", "DO"))
-    columns = Sharding.of(("T", "DO"), {})
+    columns = layout.whole("T", "DO")
     b.op(
         Rule.CONTRACT, "out_proj", ("O",), "Yw", ("T", "DO"), weights=("Wo",), kept=columns, label=label, module=module
     )  # fmt: skip
     return b.op(
-        Rule.TAKE, "take_out", ("Yw",), "Y", ("T", "D"), over=("DO",), kept=kept or Sharding.of(("T", "D"), {})
+        Rule.TAKE, "take_out", ("Yw",), "Y", ("T", "D"), over=("DO",), kept=kept or layout.whole("T", "D")
     )  # fmt: skip
 
 
@@ -67,12 +67,12 @@ def _gathered(b: Builder, layout: Layout, x: str, dialect: Dialect) -> None:
         weight = b.weight(f"Wl{made}", layout.weight("D", dim))
         b.op(
             Rule.CONTRACT, f"in_proj_{made}", (x,), f"L{made}w", ("T", dim), weights=(weight,), label=label,
-            module=module, kept=Sharding.of(("T", dim), {}),
+            module=module, kept=layout.whole("T", dim),
         )  # fmt: skip
         for low in made:
             b.op(
                 Rule.TAKE, f"take_l{low}", (f"L{made}w",), f"L{low}", parts[low], over=(dim,),
-                kept=Sharding.of(parts[low], {}), label="in_proj",
+                kept=layout.whole(*parts[low]), label="in_proj",
             )  # fmt: skip
 
 
@@ -84,13 +84,13 @@ def _delta_net(b: Builder, model: Model, layout: Layout) -> None:
             dims = b.tensors[names[low]].dims
             weight = b.weight(f"Wconv_{low}", layout.weight(*dims[1:], "CONV"))
             names[low] = b.op(
-                Rule.ATTEND, f"conv_{low}", (names[low],), f"L{low}c", dims,
+                Rule.SCAN, f"conv_{low}", (names[low],), f"L{low}c", dims,
                 weights=(weight,), over=("T",), label="conv", function="convolution",
             )  # fmt: skip
     decay = (b.weight("A_log", layout.weight("NV")), b.weight("dt_bias", layout.weight("NV")))
     b.op(Rule.POINTWISE, "decay", ("La",), "decay", _GATES, weights=decay)
     b.op(
-        Rule.ATTEND, "delta_rule", (names["q"], names["k"], names["v"], "Lb", "decay"), "LO", _VALUES, over=("T",)
+        Rule.SCAN, "delta_rule", (names["q"], names["k"], names["v"], "Lb", "decay"), "LO", _VALUES, over=("T",)
     )  # fmt: skip
     gain = b.weight("g_heads", layout.weight("HL"))
     b.op(Rule.NORM, "heads_norm", ("LO",), "LOn", _VALUES, weights=(gain,), over=("HL",), function="rmsnorm")
@@ -99,10 +99,10 @@ def _delta_net(b: Builder, model: Model, layout: Layout) -> None:
 
 def _lightning(b: Builder, layout: Layout) -> None:
     """Decayed linear attention, and a norm over all heads whose sum of squares goes round."""
-    b.op(Rule.ATTEND, "lightning", ("Lq", "Lk", "Lv"), "LO", _VALUES, over=("T",))
+    b.op(Rule.SCAN, "lightning", ("Lq", "Lk", "Lv"), "LO", _VALUES, over=("T",))
     b.op(
         Rule.REDUCE, "squares", ("LO",), "squares", ("T",),
-        label="heads_norm", role=Role.FP32, over=("NV", "HL"), kept=Sharding.of(("T",), {}),
+        label="heads_norm", role=Role.FP32, over=("NV", "HL"), kept=layout.whole("T"),
     )  # fmt: skip
     gain = b.weight("g_heads", layout.weight("NV", "HL"))
     b.op(

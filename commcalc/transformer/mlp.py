@@ -40,7 +40,7 @@ def mlp(b: Builder, model: Model, layout: Layout, x: str, kept: Sharding | None,
             bias = b.weight("b" + op.removesuffix("_proj") + end, layout.weight(names.width))
             b.op(Rule.BIAS, f"{start}{op}_bias", (made,), name, width, weights=(bias,), label=label)
     function = "gated_activation" if model.gated_mlp else "activation"
-    part = Sharding.of(width, layout.weights) if whole else None
+    part = layout.split(*width) if whole else None
     b.op(Rule.POINTWISE, f"{start}activation", tuple(parts), f"Z{end}", width, function=function, kept=part)
     down = b.weight(f"Wdown{end}", layout.weight(names.width, "D"))
     label, module = dialect.linear(f"{start}down_proj", f"{start}down_proj")
@@ -56,10 +56,10 @@ def _gathered(b: Builder, layout: Layout, x: str, dialect: Dialect, parts: dict[
     label = "gate_up_proj"
     b.op(
         Rule.CONTRACT, label, (x,), "GU", ("T", "GU"), weights=(weight,), label=label,
-        module=label if dialect.apart else "", kept=Sharding.of(("T", "GU"), {}),
+        module=label if dialect.apart else "", kept=layout.whole("T", "GU"),
     )  # fmt: skip
     for name in parts:
         b.op(
             Rule.TAKE, f"take_{name.lower()}", ("GU",), name, ("T", "F"), over=("GU",),
-            kept=Sharding.of(("T", "F"), {}), label=label,
+            kept=layout.whole("T", "F"), label=label,
         )  # fmt: skip

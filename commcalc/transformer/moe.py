@@ -7,12 +7,16 @@ chosen experts say is weighed and summed before it is reduced, whatever the numb
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from commcalc.algebra.program import Builder, Role, Rule
 from commcalc.algebra.sharding import Sharding
 from commcalc.transformer.dialects import Dialect
 from commcalc.transformer.layout import Layout
 from commcalc.transformer.mlp import Names, mlp
 from commcalc.transformer.spec import Model
+from commcalc.transformer.work import Dispatch, Framework
 
 _TD, _CHOICES = ("T", "D"), ("T", "C")
 
@@ -21,16 +25,18 @@ def experts(
     b: Builder, model: Model, layout: Layout, x: str, routed_by: str, kept: Sharding | None, dialect: Dialect
 ) -> str:
     """Add router and experts on ``x[T, D]``, routed by the tensor ``routed_by``; the output ``Pe[T, D]``."""
-    _router(b, model, layout, routed_by, dialect)
+    if layout.moves_tokens:
+        return _elsewhere(b, model, layout, x, routed_by, kept, dialect)
+    _router(b, model, layout, routed_by, dialect, layout.whole)
     if dialect.every_expert:
         return _every_expert(b, layout, x, kept, dialect)
     module = dialect.module("experts")
     parts = ("G", "U") if model.gated_mlp else ("U",)
     for name in parts:
         low = {"G": "gate", "U": "up"}[name]
-        weights = [b.weight(f"We_{low}", layout.weight("E", "D", "M"))]
+        weights = [b.weight(f"We_{low}", layout.expert_weight("E", "D", "M"))]
         if model.expert_bias:
-            weights.append(b.weight(f"be_{low}", layout.weight("E", "M")))
+            weights.append(b.weight(f"be_{low}", layout.expert_weight("E", "M")))
         b.op(
             Rule.ROUTE, f"expert_{low}_proj", (x, "chosen"), f"{name}e", ("T", "C", "M"),
             weights=tuple(weights), label="experts", module=module, function="expert",
@@ -38,7 +44,7 @@ def experts(
     function = "gated_activation" if model.gated_mlp else "activation"
     inner = tuple(f"{name}e" for name in parts)
     b.op(Rule.POINTWISE, "expert_activation", inner, "Ze", ("T", "C", "M"), function=function, label="experts")
-    b.weight("We_down", layout.weight("E", "M", "D"))
+    b.weight("We_down", layout.expert_weight("E", "M", "D"))
     b.op(
         Rule.ROUTE, "expert_down_proj", ("Ze", "chosen"), "Oe", ("T", "C", "D"),
         weights=("We_down",), label="experts", function="expert",
@@ -61,16 +67,16 @@ def _every_expert(b: Builder, layout: Layout, x: str, kept: Sharding | None, dia
     module = dialect.module("experts")
     b.op(Rule.POINTWISE, "repeat", (x,), "Ae", every, label="experts")
     for name, low in (("G", "gate"), ("U", "up")):
-        weight = b.weight(f"We_{low}", layout.weight("E", "D", "M"))
+        weight = b.weight(f"We_{low}", layout.expert_weight("E", "D", "M"))
         b.op(
             Rule.CONTRACT, f"expert_{low}_proj", ("Ae",), f"{name}e", wide, weights=(weight,), label="experts",
             module=module,
         )  # fmt: skip
     b.op(Rule.POINTWISE, "expert_activation", ("Ge", "Ue"), "Ze", wide, function="gated_activation", label="experts")
-    b.weight("We_down", layout.weight("E", "M", "D"))
+    b.weight("We_down", layout.expert_weight("E", "M", "D"))
     b.op(
         Rule.CONTRACT, "expert_down_proj", ("Ze",), "Oe", every, weights=("We_down",), label="experts",
-        kept=Sharding.of(every, {}),
+        kept=layout.whole(*every),
     )  # fmt: skip
     return b.op(
         Rule.WEIGH, "combine", ("Oe", "probs"), "Pe", _TD, over=("E",), label="experts", function="weigh", kept=kept
@@ -87,12 +93,31 @@ def _with_bias(b: Builder, layout: Layout, made: str, kept: Sharding | None, *, 
     )  # fmt: skip
     added = b.op(Rule.WEIGH, "combine_bias", ("Be", routing), "Pb", _TD, over=("C",), label="experts", function="weigh")
     if shares:
-        pending = Sharding.of(_TD, {}, layout.weights.get("M", ()))
+        pending = layout.whole(*_TD, pending=layout.weights.get("M", ()))
         added = b.op(Rule.SHARE, "share_bias", ("Pb",), "Pbs", _TD, kept=pending, label="experts", function="share")
     return b.op(Rule.ADD, "add_expert_bias", (made, added), "Peb", _TD, label="experts", kept=kept)
 
 
-def _router(b: Builder, model: Model, layout: Layout, x: str, dialect: Dialect) -> None:
+def _elsewhere(
+    b: Builder, model: Model, layout: Layout, x: str, routed_by: str, kept: Sharding | None, dialect: Dialect
+) -> str:
+    """Experts on ranks of their own: tokens are brought to them, or all tokens to all of them."""
+    from commcalc.transformer import expert_parallel as ep
+
+    if dialect.dispatch is Dispatch.ALL_GATHER:
+        _router(b, model, layout, routed_by, dialect, partial(ep.gathered_tokens, layout))
+        return ep.gathered(b, model, layout, x, kept)
+    x, routed_by = ep.own_tokens(b, layout, (x, routed_by), dialect)
+    _router(b, model, layout, routed_by, dialect._replace(dense_routing=False))
+    counts = None
+    if not dialect.pads_rows:
+        counts = ep.Counts.ALL_GATHER if dialect.framework is Framework.MEGATRON else ep.Counts.ALL_TO_ALL
+    return ep.dispatched(b, model, layout, x, dialect, counts)
+
+
+def _router(
+    b: Builder, model: Model, layout: Layout, x: str, dialect: Dialect, brought: Callable[..., Sharding] | None = None
+) -> None:
     """Logits, the choices of each token, and how much each choice counts: ``chosen`` and ``routing`` [T, C].
 
     Megatron gathers a probability for every expert and a mask of them (core/transformer/moe/token_dispatcher.py,
@@ -132,6 +157,18 @@ def _router(b: Builder, model: Model, layout: Layout, x: str, dialect: Dialect) 
             label="router",
         )  # fmt: skip
         return
+    if not dialect.dense_routing and layout.moves_tokens and brought is not None:
+        choose("scores", "own_chosen")
+        weigh("own_routing")
+        b.op(
+            Rule.POINTWISE, "gather_chosen", ("own_chosen",), "chosen", _CHOICES, kept=brought(*_CHOICES),
+            role=Role.INDEX, differentiable=False, function="same", label="router",
+        )  # fmt: skip
+        b.op(
+            Rule.POINTWISE, "gather_routing", ("own_routing",), "routing", _CHOICES, kept=brought(*_CHOICES),
+            function="same", label="router", role=Role.FP32,
+        )  # fmt: skip
+        return
     if not dialect.dense_routing:
         choose("scores", "chosen")
         weigh("routing")
@@ -142,7 +179,7 @@ def _router(b: Builder, model: Model, layout: Layout, x: str, dialect: Dialect) 
     choose("scores", "own_chosen")
     if model.expert_bias:
         weigh("own_routing")
-    whole = Sharding.of(("T", "E"), {})
+    whole = layout.whole("T", "E") if brought is None else brought("T", "E")
     b.op(
         Rule.NORM, "routing_map", ("scores",), "map", ("T", "E"), over=("E",), role=Role.MASK, kept=whole,
         differentiable=False, label="router",

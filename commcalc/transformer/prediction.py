@@ -8,7 +8,6 @@ sequence parallelism, split again. Embedding and head are those of the model, ru
 from __future__ import annotations
 
 from commcalc.algebra.program import Builder, Program, Rule
-from commcalc.algebra.sharding import Sharding
 from commcalc.transformer.block import add_block, norm
 from commcalc.transformer.dialects import Dialect
 from commcalc.transformer.layers import Kind
@@ -20,7 +19,7 @@ _TD = ("T", "D")
 
 def prediction_program(model: Model, layout: Layout, kind: Kind, dialect: Dialect) -> Program:
     """Norms of both inputs, the projection of both together, a block on its result, and a last norm of its own."""
-    b = Builder("prediction", "prediction")
+    b = Builder("prediction", "prediction", layout.data)
     stream = layout.stream_of(*_TD)
     for name in ("X0", "next"):
         b.input(name, stream)
@@ -32,7 +31,7 @@ def prediction_program(model: Model, layout: Layout, kind: Kind, dialect: Dialec
     else:
         columns = ("T", "DO")
         b.weight("Wjoin", layout.weight("D2", "DO"))
-        b.op(Rule.CONTRACT, "eh_proj", ("both",), "J", columns, weights=("Wjoin",), kept=Sharding.of(columns, {}))
+        b.op(Rule.CONTRACT, "eh_proj", ("both",), "J", columns, weights=("Wjoin",), kept=layout.whole(*columns))
         b.op(Rule.POINTWISE, "rename", ("J",), "X", _TD, label="eh_proj", function="flatten", kept=stream)
     add_block(b, model, layout, kind, dialect)
     b.sublayer = "prediction"

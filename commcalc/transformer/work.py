@@ -1,7 +1,8 @@
 """What is asked of a model: the degrees it is split by, and the work of one step."""
 
 from enum import StrEnum
-from math import lcm
+from fractions import Fraction
+from math import comb, lcm
 from typing import NamedTuple
 
 from commcalc.algebra.mesh import Mesh
@@ -93,6 +94,46 @@ def splittable_vocab(vocab_size: int, tp: int, padding: VocabPadding) -> int:
     return padded if padded % tp == 0 else -(-vocab_size // multiple) * multiple
 
 
+class Reshard(StrEnum):
+    """Which groups of parameters ZeRO 3 forgets after the forward pass: those of blocks, all, or none."""
+
+    BLOCKS = "blocks"
+    ALL = "all"
+    NEVER = "never"
+
+
+class Schedule(StrEnum):
+    """In which order a pipeline stage runs its microbatches."""
+
+    ONE_F_ONE_B = "1f1b"
+    INTERLEAVED = "interleaved"
+    ZB1P = "zb1p"
+    DUALPIPE = "dualpipe"
+
+
+class CpComm(StrEnum):
+    """How ranks of a context group see the others' keys and values.
+
+    ``ring``: passed from rank to rank; ``all_gather``: gathered whole; ``ulysses``: heads are exchanged for tokens.
+    """
+
+    RING = "ring"
+    ALL_GATHER = "all_gather"
+    ULYSSES = "ulysses"
+
+
+class Dispatch(StrEnum):
+    """How tokens reach the ranks that hold their experts.
+
+    ``all_to_all``: a copy for each choice; ``all_gather``: every rank gets all tokens and works on those that chose
+    its experts; ``deduplicated``: a copy for each rank that holds chosen experts (DeepEP, HybridEP).
+    """
+
+    ALL_TO_ALL = "all_to_all"
+    ALL_GATHER = "all_gather"
+    DEDUPLICATED = "deduplicated"
+
+
 class Parallelism(NamedTuple):
     """Degrees, and how they are laid: ``order`` is innermost first."""
 
@@ -103,6 +144,18 @@ class Parallelism(NamedTuple):
     pp: int = 1
     dp: int = 1
     zero: int = 0
+    # Ranks that one copy of the parameters is sharded over in ZeRO 3; None: all data-parallel ranks.
+    dp_shard: int | None = None
+    cp_comm: CpComm = CpComm.RING
+    # Ranks that one expert is split over; None: as its framework does.
+    etp: int | None = None
+    dispatch: Dispatch | None = None
+    # Nodes that an expert group spans, which a copy for each node is sent over first; and to how many a token may go.
+    ep_nodes: int = 1
+    node_limit: int | None = None
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    # Chunks of layers that each pipeline stage holds.
+    virtual_stages: int = 1
     layout: LayoutName = LayoutName.MEGATRON
     order: tuple[str, ...] = DEFAULT_ORDER
     kv: KvPolicy = KvPolicy.REFUSE
@@ -112,8 +165,26 @@ class Parallelism(NamedTuple):
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh, outermost axis first."""
-        return Mesh.of({axis: getattr(self, axis) for axis in reversed(self.order)})
+        """The mesh, outermost axis first; expert groups lie on the ranks of the others (`transformer.folding`)."""
+        return Mesh.of({axis: 1 if axis == "ep" else getattr(self, axis) for axis in reversed(self.order)})
+
+    @property
+    def moves_tokens(self) -> bool:
+        """Whether experts lie on ranks of their own, so that tokens are brought to them."""
+        return self.ep > 1 or self.etp is not None
+
+    @property
+    def expert_tp(self) -> int:
+        """Ranks that one expert is split over: Megatron's default is the TP degree, others split none."""
+        if self.etp is not None:
+            return self.etp
+        return self.tp if self.ep == 1 or self.framework in (None, Framework.MEGATRON) else 1
+
+    @property
+    def sends_tokens(self) -> Dispatch:
+        """How tokens are brought: a copy for each choice; vLLM, SGLang and transformers by default bring all."""
+        gathers = self.framework in (Framework.VLLM, Framework.SGLANG, Framework.HF)
+        return self.dispatch or (Dispatch.ALL_GATHER if gathers else Dispatch.ALL_TO_ALL)
 
 
 class Workload(NamedTuple):
@@ -131,6 +202,20 @@ class Workload(NamedTuple):
     logits: Logits = Logits.SAMPLED
     # Prediction layers that are trained beside the model's own (of its num_nextn_predict_layers).
     predict_layers: int = 0
+    reshard: Reshard = Reshard.BLOCKS
+    # Gradients go in calls of at most so many bytes; None: in one.
+    bucket_bytes: int | None = None
+    # Copies of shards are summed once a step, not in every microbatch.
+    defer_all_reduce: bool = True
+    # Rows that each expert takes from a rank, over the average; None: however many choose it.
+    capacity_factor: Fraction | None = None
+    # Rows that the busiest rank gets, over the average.
+    imbalance: Fraction = Fraction(1)
+    # The types in which tokens go to experts and come back; None: that of the work.
+    dispatch_dtype: Dtype | None = None
+    combine_dtype: Dtype | None = None
+    # Elements that share a scale of four bytes where tokens go in such a type; None: no scales are sent.
+    scale_block: int | None = None
 
     @property
     def tokens_per_sequence(self) -> int:
@@ -166,12 +251,48 @@ def program_sizes(model: Model, work: Workload, parallel: Parallelism) -> dict[s
 
     What transformers and torchtitan deal out in unequal parts counts as if padded to equal ones, as their gathers do.
     """
-    sizes = model.dims | {"T": work.tokens, "B": work.micro_batch_size}
+    sizes = model.dims | {"T": work.tokens, "B": work.micro_batch_size, "KR": parallel.tp * parallel.cp}
+    if "E" in sizes and "C" in sizes:
+        sizes["Q"] = expert_rows(sizes["E"], sizes["C"], work, parallel)
+        sizes["W"] = parallel.tp * parallel.cp * parallel.dp
+        sizes["imbalance"] = work.imbalance.denominator
+        copies = copies_of_a_token(sizes["E"], sizes["C"], parallel)
+        sizes |= {name: share.denominator for name, share in copies.items()}
     if "V" in sizes:
         sizes["V"] = padded_vocab(sizes["V"], parallel.tp, parallel.vocab_padding)
     if parallel.framework in (Framework.HF, Framework.TORCHTITAN) and parallel.layout is not LayoutName.NONE:
         sizes |= {dim: -(-sizes[dim] // parallel.tp) * parallel.tp for dim in _DEALT if dim in sizes}
     return sizes
+
+
+def copies_of_a_token(experts: int, choices: int, parallel: Parallelism) -> dict[str, Fraction]:
+    """Nodes and ranks that hold a chosen expert, on average over all choices that a token may make.
+
+    A token chooses among the experts of ``node_limit`` of the nodes (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
+
+    >>> float(copies_of_a_token(64, 6, Parallelism(ep=4))["copies"])
+    3.3452...
+    """
+    nodes, ranks = parallel.ep_nodes, parallel.ep // parallel.ep_nodes
+    limit = min(parallel.node_limit or nodes, nodes)
+    open_to = limit * experts // nodes
+
+    def reached(places: int, holds: int) -> Fraction:
+        ways = comb(open_to, choices)
+        return places * (1 - Fraction(comb(open_to - holds, choices), ways)) if ways else Fraction(places)
+
+    return {"node_copies": reached(limit, experts // nodes), "copies": reached(limit * ranks, experts // parallel.ep)}
+
+
+def expert_rows(experts: int, choices: int, work: Workload, parallel: Parallelism) -> int:
+    """Rows for each expert from the ranks that share a microbatch; with a capacity, so many from each of them.
+
+    Source: Megatron-LM core/transformer/moe/moe_utils.py, get_capacity: ceil(tokens * choices / experts * factor).
+    """
+    ranks = parallel.tp * parallel.cp
+    if work.capacity_factor is None:
+        return -(-work.tokens * choices // experts)
+    return -(-work.tokens * choices * work.capacity_factor // (experts * ranks)).__int__() * ranks
 
 
 # Columns and rows that some frameworks deal out unevenly.
