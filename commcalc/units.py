@@ -42,6 +42,7 @@ class Dtype(StrEnum):
     INT8 = "int8"
     FP4 = "fp4"
     INT4 = "int4"
+    INT32 = "int32"
     INT64 = "int64"
 
     @property
@@ -51,9 +52,8 @@ class Dtype(StrEnum):
         >>> Dtype.BF16.bits, Dtype.FP4.bits
         (16, 4)
         """
-        return {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4, "int64": 64}[
-            self
-        ]
+        known = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "fp4": 4}
+        return (known | {"int64": 64, "int32": 32, "int8": 8, "int4": 4})[self]
 
 
 _DTYPE_SPELLINGS = {
@@ -62,6 +62,7 @@ _DTYPE_SPELLINGS = {
     "bfloat16": "bf16", "f16": "fp16", "float16": "fp16", "half": "fp16",
     "f8": "fp8", "float8": "fp8", "float8_e4m3": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
     "f8e4m3fn": "fp8", "f8e5m2": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "e4m3": "fp8", "e5m2": "fp8",
+    "i32": "int32", "s32": "int32",
     "i64": "int64", "s64": "int64", "long": "int64",
     "i8": "int8", "s8": "int8", "u8": "int8", "uint8": "int8",
     "f4": "fp4", "float4": "fp4", "mxfp4": "fp4", "nvfp4": "fp4", "float4_e2m1fn": "fp4",

@@ -52,7 +52,22 @@ _commcalc() {
         "ledger":--cp)
             :
             return ;;
+        "ledger":--cp-comm)
+            _commcalc_words ring all_gather ulysses
+            return ;;
         "ledger":--ep)
+            :
+            return ;;
+        "ledger":--etp)
+            :
+            return ;;
+        "ledger":--dispatch)
+            _commcalc_words all_to_all all_gather deduplicated
+            return ;;
+        "ledger":--ep-nodes)
+            :
+            return ;;
+        "ledger":--node-limit)
             :
             return ;;
         "ledger":--pp)
@@ -63,6 +78,15 @@ _commcalc() {
             return ;;
         "ledger":--zero)
             _commcalc_words 0 1 2 3
+            return ;;
+        "ledger":--dp-shard)
+            :
+            return ;;
+        "ledger":--schedule)
+            _commcalc_words 1f1b interleaved zb1p dualpipe
+            return ;;
+        "ledger":--virtual-stages)
+            :
             return ;;
         "ledger":--layout)
             _commcalc_words none megatron megatron-sp
@@ -89,10 +113,10 @@ _commcalc() {
             :
             return ;;
         "ledger":--dtype)
-            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int64
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
             return ;;
         "ledger":--grad-dtype)
-            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int64
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
             return ;;
         "ledger":--phase)
             _commcalc_words train prefill decode
@@ -107,6 +131,24 @@ _commcalc() {
             _commcalc_words sampled all
             return ;;
         "ledger":--predict-layers)
+            :
+            return ;;
+        "ledger":--capacity-factor)
+            :
+            return ;;
+        "ledger":--imbalance)
+            :
+            return ;;
+        "ledger":--dispatch-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "ledger":--scale-block)
+            :
+            return ;;
+        "ledger":--combine-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "ledger":--bucket)
             :
             return ;;
         "ledger":--bandwidth)
@@ -134,7 +176,7 @@ _commcalc() {
             :
             return ;;
         "matmul":--dtype)
-            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int64
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
             return ;;
         "matmul":--minimize)
             _commcalc_words time bytes
@@ -178,7 +220,7 @@ _commcalc() {
             :
             return ;;
         "reshard":--dtype)
-            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int64
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
             return ;;
         "reshard":--minimize)
             _commcalc_words time bytes
@@ -219,7 +261,7 @@ _commcalc() {
             :
             return ;;
         "shard":--dtype)
-            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int64
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
             return ;;
         "shard":--set)
             :
@@ -234,7 +276,7 @@ _commcalc() {
             :
             return ;;
         "collective":--dtype)
-            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int64
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
             return ;;
         "collective":--group-size)
             :
@@ -326,7 +368,7 @@ _commcalc() {
             :
             return ;;
         "calibrate":--plan)
-            _commcalc_words example-h8192 gpt3-175b-a100 llama-3-70b-h100
+            _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
             _commcalc_own jobs
             _commcalc_files
             return ;;
@@ -380,6 +422,33 @@ _commcalc() {
         "verify":--tp)
             :
             return ;;
+        "verify":--dp)
+            :
+            return ;;
+        "verify":--zero)
+            _commcalc_words 0 1 2 3
+            return ;;
+        "verify":--dp-shard)
+            :
+            return ;;
+        "verify":--pp)
+            :
+            return ;;
+        "verify":--cp)
+            :
+            return ;;
+        "verify":--cp-comm)
+            _commcalc_words ring all_gather ulysses
+            return ;;
+        "verify":--ep)
+            :
+            return ;;
+        "verify":--etp)
+            :
+            return ;;
+        "verify":--dispatch)
+            _commcalc_words all_to_all all_gather deduplicated
+            return ;;
         "verify":--model)
             _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b
             _commcalc_own models
@@ -410,7 +479,7 @@ _commcalc() {
             :
             return ;;
         "verify":--dtype)
-            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int64
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
             return ;;
         "verify":--seed)
             :
@@ -458,9 +527,9 @@ _commcalc() {
     case "$command" in
         "ledger")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --tp --sp --no-sp --cp --ep --pp --dp --zero --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --no-color --help -h
+                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --no-color --help -h
             else
-                _commcalc_words example-h8192 gpt3-175b-a100 llama-3-70b-h100
+                _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs
                 _commcalc_files
             fi ;;
@@ -508,7 +577,7 @@ _commcalc() {
             fi ;;
         "verify")
             if [[ $cur == -* ]]; then
-                _commcalc_words --mesh --dim --pad --sub-axes --layout --tp --model --framework --kv --vocab-padding --seq --micro-batch --phase --recompute --regather --no-regather --set --all --dtype --seed --explain --format --json --no-color --help -h
+                _commcalc_words --mesh --dim --pad --sub-axes --layout --tp --dp --zero --dp-shard --pp --cp --cp-comm --ep --etp --dispatch --model --framework --kv --vocab-padding --seq --micro-batch --phase --recompute --regather --no-regather --set --all --dtype --seed --explain --format --json --no-color --help -h
             else
                 :
             fi ;;
@@ -528,14 +597,14 @@ _commcalc() {
             if [[ $cur == -* ]]; then
                 _commcalc_words --kind --family --source --min-size --max-size --format --json --no-color --help -h
             else
-                _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 example-h8192 gpt3-175b-a100 llama-3-70b-h100
+                _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own models hardware jobs
             fi ;;
         "presets show")
             if [[ $cur == -* ]]; then
                 _commcalc_words --kind --format --json --no-color --help -h
             else
-                _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 example-h8192 gpt3-175b-a100 llama-3-70b-h100
+                _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own models hardware jobs
                 _commcalc_files
             fi ;;

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from commcalc.accounting.gemms import flops_of, gemms_of, weight_bytes_of
-from commcalc.accounting.ledger import RECOMPUTE, UPDATE, Ledger, build
+from commcalc.accounting.ledger import Ledger, build
 from commcalc.accounting.links import told_of_times
 from commcalc.accounting.pricing import placement_of
-from commcalc.accounting.rows import Row, Warn
+from commcalc.accounting.rows import RECOMPUTE, UPDATE, Row, Warn
 from commcalc.algebra.collective import Kind, wire_bytes, wire_ratio
 from commcalc.algebra.program import Role
 from commcalc.algebra.schedule import BACKWARD, FORWARD

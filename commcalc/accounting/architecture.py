@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commcalc.accounting.programs import Programs
+from commcalc.transformer.dialects import Dialect
 from commcalc.transformer.layers import Attention, Ffn, Heads, attentions
 from commcalc.transformer.layout import LayoutName
 from commcalc.transformer.spec import LinearAttention, Model, QkNorm
-from commcalc.transformer.work import Framework, Parallelism, Workload
+from commcalc.transformer.work import Dispatch, Framework, Parallelism, Workload, copies_of_a_token
 
 
 def architecture_notes(model: Model, parallel: Parallelism, work: Workload, programs: Programs) -> list[str]:
     """The layers by kind, and how each part is split."""
     said = [*_of_layers(model, programs)]
+    if programs.layout.moves_tokens:
+        said += _of_dispatch(model, parallel, work, programs.dialect)
     if parallel.tp == 1 or parallel.layout is LayoutName.NONE:
         return said
     return [*said, *_of_dialect(model, work, programs), *_of_parts(model, parallel, work, programs)]
@@ -61,7 +64,7 @@ def _of_parts(model: Model, parallel: Parallelism, work: Workload, programs: Pro
     sparse = any(kind.ffn is Ffn.SPARSE for kind in programs.layers.names)
     if dialect.every_expert and sparse:
         yield "every expert works on every token, so what is reduced has a row for each pair (Llama4TextMoe)"
-    elif sparse and "M" not in dialect.whole:
+    elif sparse and "M" not in dialect.whole and not parallel.moves_tokens:
         yield (
             f"experts are split by their width over {parallel.tp} TP ranks, without expert parallelism; what the "
             "chosen ones say is summed before it is reduced, so bytes do not grow with the number of choices"
@@ -92,3 +95,34 @@ def _of_parts(model: Model, parallel: Parallelism, work: Workload, programs: Pro
         yield "norms over all heads: sums of squares of queries and keys are reduced in one call in fp32 (vLLM)"
     if parallel.framework in (Framework.HF, Framework.TORCHTITAN):
         yield "columns and rows that do not divide are dealt out as ceil(n/t); gathers count the padded size"
+
+
+def _of_dispatch(model: Model, parallel: Parallelism, work: Workload, dialect: Dialect) -> Iterator[str]:
+    """How tokens reach experts on ranks of their own, and how many rows that makes."""
+    experts, ep, etp = model.num_experts or 0, parallel.ep, parallel.expert_tp
+    edp = parallel.tp * parallel.cp * parallel.dp // (ep * etp)
+    each = "each on one rank" if etp == 1 else f"each split over {etp} ranks (etp)"
+    yield f"{experts // ep} of {experts} experts on a rank, {each}, in {edp} {'copy' if edp == 1 else 'copies'} (edp)"
+    if dialect.dispatch is Dispatch.ALL_GATHER:
+        yield "every rank of an expert group gets all its tokens; what experts say is summed over the group"
+        if not dialect.dense_routing:
+            width = 4 if parallel.framework in (Framework.VLLM, Framework.SGLANG) else 8
+            yield f"with every token go the numbers of its choices, {width} bytes each, and what each counts in fp32"
+    elif dialect.dispatch is Dispatch.DEDUPLICATED:
+        copies = copies_of_a_token(experts, model.num_experts_per_tok or 1, parallel)
+        ranks, nodes = float(copies["copies"]), float(copies["node_copies"])
+        yield f"a token goes once to each rank that holds a chosen expert: {ranks:.4g} on average over all choices"
+        if parallel.ep_nodes > 1:
+            limit = parallel.node_limit or parallel.ep_nodes
+            where = f"of at most {limit} of {parallel.ep_nodes} nodes"
+            yield f"it goes to nodes first, {nodes:.4g} {where}, and from there to the ranks of the node"
+    else:
+        yield "a token goes once for each choice; a rank's own copies count in the payload and are not on the wire"
+    if work.capacity_factor is not None:
+        rows = f"{float(work.capacity_factor):g} times the average"
+        yield f"every expert takes the same number of rows from every rank, {rows}; what is beyond is dropped"
+    elif dialect.dispatch is not Dispatch.ALL_GATHER:
+        even = f"the busiest rank gets {float(work.imbalance):g} times the average" if work.imbalance != 1 else "even"
+        yield f"choices of experts: {even}"
+    if dialect.framework is Framework.MEGATRON and work.phase.training:
+        yield "not counted: auxiliary losses and the bias of the router, a few values a layer"

@@ -12,7 +12,17 @@ from commcalc.transformer.dialects import Dialect
 from commcalc.transformer.layers import Ffn
 from commcalc.transformer.layout import TP, TP_REPLICA, KvPolicy, LayoutName, kv_counts
 from commcalc.transformer.spec import Model, Phase
-from commcalc.transformer.work import Framework, Logits, Module, Parallelism, Recompute, Workload, program_sizes
+from commcalc.transformer.work import (
+    Dispatch,
+    Framework,
+    Logits,
+    Module,
+    Parallelism,
+    Recompute,
+    Reshard,
+    Workload,
+    program_sizes,
+)
 
 # Modules that recomputation may name, by what a model must have for them.
 _PARTS: Mapping[Module, Callable[[Model], object]] = {
@@ -35,11 +45,6 @@ def warnings_of(model: Model, parallel: Parallelism, work: Workload, programs: P
                 f"sequence length {work.sequence_length} is beyond the {longest} positions of {model.name}",
             )
         )
-    for axis, what in (("dp", "the gradient reduction over data-parallel ranks"), ("pp", "sends between stages")):
-        degree = getattr(parallel, axis)
-        if degree > 1 and (axis == "pp" or work.phase.training):
-            tied = " and the gradient sync of the tied embedding" if axis == "pp" and model.tie_word_embeddings else ""
-            found.append(Warn("group-not-priced", f"{axis} {degree}: a step still lacks {what}{tied}"))
     if parallel.layout is LayoutName.NONE and parallel.tp > 1:
         found.append(
             Warn(
@@ -49,6 +54,7 @@ def warnings_of(model: Model, parallel: Parallelism, work: Workload, programs: P
         )
     elif parallel.tp > 1:
         found += _of_architecture(model, parallel, work, programs)
+    found += _without_effect(parallel, work)
     rest = (model.num_hidden_layers or 0) % parallel.pp
     if rest:
         found.append(
@@ -58,6 +64,25 @@ def warnings_of(model: Model, parallel: Parallelism, work: Workload, programs: P
             )
         )
     return found
+
+
+def _without_effect(parallel: Parallelism, work: Workload) -> list[Warn]:
+    """Options of expert parallelism that change nothing here."""
+    sends = parallel.moves_tokens and parallel.sends_tokens is not Dispatch.ALL_GATHER
+    narrow = work.dispatch_dtype is not None and work.dispatch_dtype.bits <= 8
+    idle = {
+        "--dispatch": parallel.dispatch is not None and not parallel.moves_tokens,
+        "--capacity-factor": work.capacity_factor is not None and not sends,
+        "--imbalance": work.imbalance != 1 and not sends,
+        "--dispatch-dtype": work.dispatch_dtype is not None and not parallel.moves_tokens,
+        "--combine-dtype": work.combine_dtype is not None and not parallel.moves_tokens,
+        "--scale-block": work.scale_block is not None and not (parallel.moves_tokens and narrow),
+    }
+    named = [option for option, there in idle.items() if there]
+    if not named:
+        return []
+    why = "no tokens are sent to experts" if not parallel.moves_tokens else "nothing that is sent depends on it"
+    return [Warn("option-without-effect", f"{', '.join(named)}: {why}")]
 
 
 def _of_architecture(model: Model, parallel: Parallelism, work: Workload, programs: Programs) -> list[Warn]:
@@ -160,6 +185,9 @@ def assumptions_of(
         if rest:
             said.append(f"layers that do not divide over the stages go to the first {rest}, one each")
         said.append(f"the busiest of {len(stages)} stages is stage {busiest.number} with {busiest.layers} layers")
+    said += _of_data(parallel, work, programs)
+    if parallel.pp > 1:
+        said.append(_of_schedule(parallel, work))
     if work.predict_layers:
         count = work.predict_layers
         said.append(f"prediction layers on the last stage: {count}, each with embedding, head and loss again")
@@ -167,6 +195,46 @@ def assumptions_of(
         count = model.num_nextn_predict_layers
         said.append(f"prediction layers ({count}) are not counted: --predict-layers {count} counts them")
     return said + [note for derivation in programs.derivations.values() for note in derivation.program.notes]
+
+
+def _of_data(parallel: Parallelism, work: Workload, programs: Programs) -> list[str]:
+    """What data-parallel ranks exchange, and when."""
+    if not programs.layout.data or not work.phase.training:
+        return []
+    when = {
+        0: "gradients are summed whole over dp once a step, those of all microbatches together",
+        1: "optimizer states are sharded over dp: once a step gradients are scattered and parameters gathered",
+        2: "gradients are sharded over dp: scattered in every microbatch, parameters are gathered once a step",
+        3: "parameters are sharded over dp: gathered before they are used, their gradients scattered, every microbatch",
+    }
+    said = [f"zero {parallel.zero}: {when[parallel.zero]}"]
+    if parallel.zero == 3:
+        kept = {
+            Reshard.BLOCKS: "those of blocks are resharded after the forward pass, embedding, head and final norm stay",
+            Reshard.ALL: "all are resharded after the forward pass",
+            Reshard.NEVER: "none is resharded after the forward pass",
+        }
+        said.append(f"a gather has a block, or all that lies outside of blocks: {kept[work.reshard]}")
+        said.append("every parameter is padded to equal shards of its first dimension; prefetching moves no more")
+        if len(programs.layout.data) > 1:
+            often = "once a step" if work.defer_all_reduce else "in every microbatch"
+            copies = parallel.dp // (parallel.dp_shard or 1)
+            said.append(f"shards of {parallel.dp_shard} ranks in {copies} copies, summed {often}")
+    elif work.bucket_bytes:
+        said.append(f"gradients and parameters go in calls of at most {work.bucket_bytes:,} B, which moves no more")
+    return said
+
+
+def _of_schedule(parallel: Parallelism, work: Workload) -> str:
+    """The schedule of the pipeline, and the share of a step in which a stage waits."""
+    from commcalc.accounting.pipeline import bubble
+
+    idle = bubble(parallel, work.microbatches(parallel.dp))
+    chunks = f" of {parallel.virtual_stages} chunks a stage" if parallel.virtual_stages > 1 else ""
+    return (
+        f"schedule {parallel.schedule}{chunks}: a stage is idle for {float(idle):.4g} of the time of its work; "
+        "it sends its activation on and the gradient back for every microbatch and chunk"
+    )
 
 
 def _whose(parallel: Parallelism, dialect: Dialect) -> str:

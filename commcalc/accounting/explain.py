@@ -5,7 +5,7 @@ from __future__ import annotations
 from commcalc.accounting.ledger import Ledger
 from commcalc.accounting.links import explain_time, explain_wire
 from commcalc.accounting.pricing import Entry, PricedLedger
-from commcalc.accounting.rows import Row
+from commcalc.accounting.rows import TO_NEXT, TO_PREVIOUS, Row
 from commcalc.transformer.spec import KEY_OF_DIM, MADE_DIMS, Phase
 from commcalc.units import format_bytes
 
@@ -29,9 +29,13 @@ def _calls(row: Row, ledger: Ledger) -> str:
     times = ledger.times_in_step(row)
     if row.per == "step":
         return f"calls = {row.calls} in a step"
+    if row.per == "layer":
+        return f"calls = {row.calls} per layer * {_blocks(row.part, ledger)} = {times} in a step"
     each = counted(ledger.microbatches, "microbatch")
     if row.per == "block":
         each = f"{_blocks(row.part, ledger)} * {each}"
+    elif row.part in (TO_NEXT, TO_PREVIOUS) and ledger.stage.times[row.part] > 1:
+        each = f"{counted(ledger.stage.times[row.part], 'chunk')} * {each}"
     if times == 0:
         end = "first" if row.part == "embedding" else "last"
         return f"calls = {row.calls} per {row.per} on the {end} stage; none on stage {ledger.stage.number}, the busiest"

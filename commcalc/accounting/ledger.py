@@ -4,29 +4,23 @@ Rows are derived (`algebra.derive`) from programs: the embedding, one block of e
 row's payload is of one call; ``calls`` is how often it happens ``per`` block, microbatch or step.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from commcalc.accounting.assumptions import assumptions_of, warnings_of
-from commcalc.accounting.programs import EMBEDDING, HEAD, Programs, programs_of, repeated, stages_of
+from commcalc.accounting.draft import Draft, dtypes, times_in_step
+from commcalc.accounting.legality import unfit
+from commcalc.accounting.programs import Programs, copies_of, programs_of, stages_of
 from commcalc.accounting.rows import Row, Stage, Warn
-from commcalc.algebra.collective import Convention, Kind, wire_bytes
-from commcalc.algebra.notation import format_tensor
+from commcalc.algebra.collective import Convention
 from commcalc.algebra.program import Role
-from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation, Event
-from commcalc.algebra.sharding import Sharding
-from commcalc.algebra.size import Product, Size, total
-from commcalc.errors import CommcalcError, IllegalDegree, SpecError, UsageError, raise_all
+from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation
+from commcalc.errors import CommcalcError, SpecError, UsageError, raise_all
 from commcalc.transformer.frameworks import refusals
 from commcalc.transformer.layout import Layout, LayoutName
 from commcalc.transformer.limits import violations
 from commcalc.transformer.spec import Model, key_of
 from commcalc.transformer.work import Parallelism, Workload, program_sizes
 from commcalc.units import Dtype
-
-GROUPS = ("tp", "cp", "ep", "dp", "pp")
-RECOMPUTE, UPDATE = "recompute", "update"
-MOST_STAGES = 4096
 
 
 class Ledger(NamedTuple):
@@ -48,6 +42,8 @@ class Ledger(NamedTuple):
     microbatches: int
     assumptions: tuple[str, ...]
     warnings: tuple[Warn, ...]
+    # How many of the rows, the first ones, are of programs; the others are of the stage.
+    of_programs: int
 
     @property
     def layout(self) -> Layout:
@@ -70,7 +66,7 @@ class Ledger(NamedTuple):
     @property
     def dtypes(self) -> dict[Role, Dtype]:
         """The element type in which tensors of each role are sent."""
-        return _dtypes(self.work)
+        return dtypes(self.work)
 
     @property
     def usual(self) -> str:
@@ -79,10 +75,7 @@ class Ledger(NamedTuple):
 
     def times_in_step(self, row: Row, stage: Stage | None = None) -> int:
         """How often ``row`` happens in a step on one device of ``stage`` (the busiest by default)."""
-        at = self.stage if stage is None else stage
-        if row.per == "step":
-            return row.calls
-        return row.calls * at.times[row.part] * self.microbatches
+        return times_in_step(row, self.stage if stage is None else stage, self.microbatches)
 
 
 def build(
@@ -102,131 +95,37 @@ def build(
     raise_all(
         [
             *_unpriced(model),
-            *_not_priced(parallel),
+            *unfit(model, parallel, work),
             *refusals(model, parallel, work),
             *violations(model, parallel, work),
-            *_stages_fit(model, parallel),
-            *_predictable(model, work),
-            *work.uneven_batch(parallel.dp),
         ]
     )
     raise_all(_missing(model))  # of a question that has an answer
     microbatches = work.microbatches(parallel.dp)
     programs = programs_of(model, parallel, work)
     sizes = program_sizes(model, work, parallel) | programs.layout.mesh.sizes
-    raise_all(_missing_sizes(programs.derivations, sizes))
-    draft = _Draft(work, convention, programs, sizes)
+    raise_all(_missing_sizes(programs, sizes))
+    if programs.layout.copies and work.phase.training:
+        warnings += _unknown_parameters(programs, parallel, sizes)
+    draft = Draft(model, parallel, work, convention, programs, sizes)
     rows = draft.rows()
     stages = stages_of(model, parallel, programs, work.predict_layers)
     most_bytes = max(stages, key=lambda one: (draft.sent(rows, one, microbatches), -one.number))
     busiest = most_bytes if stage is None else stages[stage]
-    rows += draft.updates(busiest)
+    of_programs = len(rows)
+    rows += draft.of_stage(busiest)
     warnings += warnings_of(model, parallel, work, programs)
     said = tuple(assumptions_of(model, parallel, work, convention, busiest, stages, programs))
     return Ledger(
         model, parallel, work, convention, programs, sizes, tuple(rows), busiest, stages, microbatches, said,
-        tuple(warnings),
+        tuple(warnings), of_programs,
     )  # fmt: skip
 
 
-def update_rows(ledger: Ledger, stage: Stage) -> list[Row]:
-    """The rows that another stage has once per step."""
-    if not ledger.work.phase.training:
-        return []
-    return _Draft(ledger.work, ledger.convention, ledger.programs, ledger.sizes).updates(stage)
-
-
-class _Draft:
-    """Turns events into rows."""
-
-    def __init__(self, work: Workload, convention: Convention, programs: Programs, sizes: dict[str, int]) -> None:
-        self.work = work
-        self.convention = convention
-        self.programs = programs
-        self.sizes = sizes
-        self.dtypes = _dtypes(work)
-
-    def rows(self) -> list[Row]:
-        """The rows of every program in the order they run: embedding, blocks, head forward; then backward."""
-        derivations = self.programs.derivations
-        rows = [self._event(name, FORWARD, e) for name, one in derivations.items() for e in one.steps(FORWARD)]
-        for name in reversed(derivations):
-            again, why = repeated(name, derivations[name], self.programs.dialect, self.work)
-            rows += [self._event(name, RECOMPUTE, event, why) for event in again]
-            rows += [self._event(name, BACKWARD, event) for event in derivations[name].steps(BACKWARD)]
-        return [row for row in rows if row.group_size > 1]
-
-    def updates(self, stage: Stage) -> list[Row]:
-        """One coalesced AllReduce per group for the gradients of replicated parameters, once per step.
-
-        Source: Megatron-LM core/distributed/finalize_model_grads.py, _allreduce_non_tensor_model_parallel_grads.
-        """
-        groups: dict[tuple[str, ...], list[tuple[str, Size]]] = {}
-        bits = self.work.grad_dtype.bits
-        for name, derivation in self.programs.derivations.items():
-            # Embedding and head hold their weights once, however often they run.
-            times = min(stage.times[name], 1) if name in (EMBEDDING, HEAD) else stage.times[name]
-            for weight, grad in derivation.pending:
-                if times:
-                    held = grad.local_elements()
-                    size = Size((Product(times, held.dims, held.axes),), bits)
-                    groups.setdefault(grad.unreduced, []).append((weight, size))
-        rows = []
-        for axes, members in groups.items():
-            names = ", ".join(sorted({f"d{weight}" for weight, _ in members}))
-            payload = total(size for _, size in members)
-            note = "gradients of parameters that the ranks of the group hold alike, in one call"
-            row = self._row(
-                "all", UPDATE, "replicated parameters", "gradient_sync", Kind.ALL_REDUCE, axes, names,
-                Role.GRADIENT, payload, "step", note,
-            )  # fmt: skip
-            rows.append(row)
-        return [row for row in rows if row.group_size > 1]
-
-    def sent(self, rows: Iterable[Row], stage: Stage, microbatches: int) -> int:
-        """Wire bytes of a stage in a step, to find the busiest."""
-        once = sum(row.wire_bytes * row.calls for row in self.updates(stage)) if self.work.phase.training else 0
-        return sum(row.wire_bytes * row.calls * stage.times[row.part] for row in rows) * microbatches + once
-
-    def _event(self, part: str, direction: str, event: Event, note: str = "") -> Row:
-        step = event.step
-        payload = step.payload(self.dtypes[event.role].bits)
-        per = "block" if part in self.programs.blocks else "microbatch"
-        return self._row(
-            part, direction, event.sublayer, event.label, step.kind, step.axes,
-            self.notation(event.tensor, step.before), event.role, payload, per, note or event.note,
-        )  # fmt: skip
-
-    def _row(
-        self,
-        part: str,
-        direction: str,
-        sublayer: str,
-        op: str,
-        kind: Kind,
-        axes: tuple[str, ...],
-        tensor: str,
-        role: Role,
-        payload: Size,
-        per: str,
-        note: str,
-    ) -> Row:
-        mesh = self.programs.layout.mesh
-        n = mesh.size(axes)
-        count = payload.value(self.sizes)
-        return Row(
-            part, direction, sublayer, op, kind, mesh.owner(axes[0]), n, axes, tensor, role, self.dtypes[role],
-            payload, count, wire_bytes(kind, count, n, self.convention), 1, per, note,
-        )  # fmt: skip
-
-    def notation(self, name: str, sharding: Sharding) -> str:
-        return format_tensor(name, sharding, self.programs.layout.mesh)
-
-
-def _dtypes(work: Workload) -> dict[Role, Dtype]:
-    narrow = {Role.MASK: Dtype.INT8, Role.INDEX: Dtype.INT64}
-    activations = {Role.ACTIVATION: work.dtype, Role.WEIGHT: work.dtype}
-    return narrow | activations | {Role.GRADIENT: work.grad_dtype, Role.FP32: Dtype.FP32}
+def rows_of_stage(ledger: Ledger, stage: Stage) -> list[Row]:
+    """The rows of another stage that no program has."""
+    draft = Draft(ledger.model, ledger.parallel, ledger.work, ledger.convention, ledger.programs, ledger.sizes)
+    return draft.of_stage(stage)
 
 
 def _without_idle_sp(parallel: Parallelism, warnings: list[Warn]) -> Parallelism:
@@ -240,22 +139,6 @@ def _without_idle_sp(parallel: Parallelism, warnings: list[Warn]) -> Parallelism
     if parallel.sp and parallel.layout is LayoutName.NONE:
         raise UsageError("layout none splits nothing, so it has no sequence parallelism", where="--layout none --sp")
     return parallel._replace(sp=wants)
-
-
-def _not_priced(parallel: Parallelism) -> list[CommcalcError]:
-    """Degrees that would add groups which have no ledger: refused, since an answer without them would be wrong."""
-    found: list[CommcalcError] = []
-    for name, title in (("cp", "context"), ("ep", "expert")):
-        value = getattr(parallel, name)
-        if value > 1:
-            message = f"{title} parallelism has no ledger yet: {name} {value}"
-            found.append(UsageError(message, where=f"parallelism.{name} (--{name})", hint=f"leave {name} at 1"))
-    if parallel.zero:
-        where, hint = "parallelism.zero (--zero)", "leave zero at 0"
-        found.append(
-            UsageError(f"sharded optimizer states have no ledger yet: zero {parallel.zero}", where=where, hint=hint)
-        )
-    return found
 
 
 def _unpriced(model: Model) -> list[CommcalcError]:
@@ -278,9 +161,26 @@ def _missing(model: Model) -> list[CommcalcError]:
     return found
 
 
-def _missing_sizes(derivations: dict[str, Derivation], sizes: dict[str, int]) -> list[CommcalcError]:
+def _unknown_parameters(programs: Programs, parallel: Parallelism, sizes: dict[str, int]) -> list[Warn]:
+    """What cannot be said of gradients where a model does not give the sizes of all its parameters."""
+    from commcalc.accounting.data_parallel import knows_parameters
+
+    if knows_parameters(programs, sizes):
+        return []
+    ranks = f"dp {parallel.dp}" + (f", cp {parallel.cp}" if parallel.cp > 1 else "")
+    message = f"{ranks}: a step still lacks gradients and parameters, whose sizes the model does not give"
+    return [Warn("group-not-priced", message)]
+
+
+def _missing_sizes(programs: Programs, sizes: dict[str, int]) -> list[CommcalcError]:
     """The model's sizes that the payload of some row depends on, and that it does not give."""
-    held = [grad for derivation in derivations.values() for _, grad in derivation.pending]
+    derivations = programs.derivations
+    held = [
+        grad
+        for derivation in derivations.values()
+        for weight, grad in derivation.pending
+        if set(grad.unreduced) - set(copies_of(weight, programs.layout))
+    ]
     for derivation in derivations.values():
         held += [event.step.before for direction in (FORWARD, BACKWARD) for event in derivation.steps(direction)]
     missing = {dim for sharding in held for dim in sharding.dims} - sizes.keys()
@@ -292,33 +192,3 @@ def _missing_sizes(derivations: dict[str, Derivation], sizes: dict[str, int]) ->
         )
         for key in dict.fromkeys(key_of(dim) for dim in sorted(missing))
     ]
-
-
-def _stages_fit(model: Model, parallel: Parallelism) -> list[CommcalcError]:
-    if parallel.pp > MOST_STAGES:
-        where = f"parallelism.pp (--pp {parallel.pp})"
-        return [UsageError(f"{parallel.pp} pipeline stages; at most {MOST_STAGES} are counted", where=where)]
-    layers = model.num_hidden_layers
-    if layers is None or parallel.pp <= layers:
-        return []
-    return [
-        IllegalDegree(
-            f"{layers} layers do not fill {parallel.pp} pipeline stages",
-            where=f"parallelism.pp (--pp {parallel.pp})",
-            hint=f"at most {layers} stages",
-        )
-    ]
-
-
-def _predictable(model: Model, work: Workload) -> list[CommcalcError]:
-    """Prediction layers are those that the model has, and run in training with embedding and head."""
-    asked, where = work.predict_layers, f"workload.predict_layers (--predict-layers {work.predict_layers})"
-    if not asked:
-        return []
-    if not work.phase.training:
-        message = f"prediction layers are counted in training only, not in {work.phase}"
-        return [UsageError(message, where=where, hint="leave it out, or --phase train")]
-    if asked > model.num_nextn_predict_layers:
-        message = f"{asked} prediction layers, {model.name} has {model.num_nextn_predict_layers}"
-        return [UsageError(message, where=where, hint="--set model.num_nextn_predict_layers=N")]
-    return []

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from commcalc.accounting.ledger import GROUPS, Ledger, build, update_rows
+from commcalc.accounting.ledger import Ledger, build, rows_of_stage
 from commcalc.accounting.links import beyond_measured, told_of_times
-from commcalc.accounting.rows import Row, Stage, Warn
+from commcalc.accounting.rows import AXES, GROUPS, TIED, Row, Stage, Warn
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.errors import IllegalDegree
 from commcalc.network.cost import Algorithm
@@ -74,11 +74,27 @@ class PricedLedger(NamedTuple):
 def placement_of(row: Row, ledger: Ledger, network: Network) -> Placement:
     """Where the group of ``row`` lies on the network: each of its mesh axes by its own stride."""
     mesh = ledger.layout.mesh
+    if row.part == TIED:  # the first and the last of the stages
+        stages = mesh.size(row.axes)
+        return place(2, (stages - 1) * mesh.stride(row.axes[0]), network, mesh.devices)
     return place_axes(mesh.axes, mesh.expand(row.axes), network)
 
 
 def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm = Algorithm.AUTO) -> PricedLedger:
-    """Price every row, one by one; ``network`` None counts bytes only.
+    """Price every row, one by one, and say what is to be said of it; ``network`` None counts bytes only."""
+    found = priced_alone(ledger, network, algorithm)
+    ledger = found.ledger
+    if network is None:
+        said = "no hardware is given: bytes are counted, nothing is timed"
+        return found._replace(assumptions=(*ledger.assumptions, said))
+    told = (*_crossing(found, network, algorithm), *_contention(found, network, algorithm), *_beyond(found))
+    return found._replace(
+        warnings=(*ledger.warnings, *told), assumptions=(*ledger.assumptions, *_said(found, network, algorithm))
+    )
+
+
+def priced_alone(ledger: Ledger, network: Network | None, algorithm: Algorithm = Algorithm.AUTO) -> PricedLedger:
+    """Prices and totals alone: nothing is compared with other degrees or orders.
 
     With times, the busiest stage is the one that communicates longest.
     """
@@ -98,20 +114,20 @@ def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm =
             ledger = again._replace(warnings=ledger.warnings)
             entries = _priced(ledger, network, algorithm)
     timed = network is not None
-    blocks = {name: _totals(entries, {name: 1}, timed) for name in ledger.programs.blocks}
+    there = {entry.row.group for entry in entries}
+    groups = [group for group in GROUPS if group in AXES or group in there]
+
+    def of_blocks(times: dict[str, int]) -> dict[str, Total]:
+        inside = [entry for entry in entries if entry.row.part in times and entry.row.per != "layer"]
+        return _by_group([(entry, entry.row.calls * times[entry.row.part]) for entry in inside], groups, timed)
+
+    blocks = {name: of_blocks({name: 1}) for name in ledger.programs.blocks}
     totals = {
         "block": blocks[ledger.usual],
-        "stage": _totals(entries, {name: ledger.stage.times[name] for name in blocks}, timed),
-        "step": _by_group([(entry, ledger.times_in_step(entry.row)) for entry in entries], timed),
+        "stage": of_blocks({name: ledger.stage.times[name] for name in blocks}),
+        "step": _by_group([(entry, ledger.times_in_step(entry.row)) for entry in entries], groups, timed),
     }
-    found = PricedLedger(ledger, tuple(entries), totals, blocks, ledger.warnings, ledger.assumptions)
-    if network is None:
-        said = "no hardware is given: bytes are counted, nothing is timed"
-        return found._replace(assumptions=(*ledger.assumptions, said))
-    return found._replace(
-        warnings=(*ledger.warnings, *_crossing(found, network, algorithm), *_beyond(found)),
-        assumptions=(*ledger.assumptions, *_said(found, network, algorithm)),
-    )
+    return PricedLedger(ledger, tuple(entries), totals, blocks, ledger.warnings, ledger.assumptions)
 
 
 def _priced(ledger: Ledger, network: Network | None, algorithm: Algorithm) -> list[Entry]:
@@ -127,20 +143,12 @@ def _entry(row: Row, ledger: Ledger, network: Network | None, algorithm: Algorit
 
 def _stage_seconds(ledger: Ledger, entries: list[Entry], stage: Stage, network: Network, algorithm: Algorithm) -> float:
     """Seconds that a stage communicates in a step."""
-    each = [entry for entry in entries if entry.row.per != "step"]
-    once = [_entry(row, ledger, network, algorithm) for row in update_rows(ledger, stage)]
-    return sum(entry.time_s * ledger.times_in_step(entry.row, stage) for entry in each) + sum(
-        entry.time_s * entry.row.calls for entry in once
-    )
+    each = entries[: ledger.of_programs]
+    each += [_entry(row, ledger, network, algorithm) for row in rows_of_stage(ledger, stage)]
+    return sum(entry.time_s * ledger.times_in_step(entry.row, stage) for entry in each)
 
 
-def _totals(entries: list[Entry], times: dict[str, int], timed: bool) -> dict[str, Total]:
-    """The rows of the kinds of block in ``times``, each so many times."""
-    chosen = [(entry, entry.row.calls * times[entry.row.part]) for entry in entries if entry.row.part in times]
-    return _by_group(chosen, timed)
-
-
-def _by_group(chosen: list[tuple[Entry, int]], timed: bool) -> dict[str, Total]:
+def _by_group(chosen: list[tuple[Entry, int]], groups: list[str], timed: bool) -> dict[str, Total]:
     def add(rows: list[tuple[Entry, int]]) -> Total:
         return Total(
             sum(times for _, times in rows),
@@ -149,7 +157,7 @@ def _by_group(chosen: list[tuple[Entry, int]], timed: bool) -> dict[str, Total]:
             sum(entry.time_s * times for entry, times in rows) if timed else None,
         )
 
-    found = {group: add([item for item in chosen if item[0].row.group == group]) for group in GROUPS}
+    found = {group: add([item for item in chosen if item[0].row.group == group]) for group in groups}
     return found | {"all": add(chosen)}
 
 
@@ -173,11 +181,21 @@ def _crossing(priced: PricedLedger, network: Network, algorithm: Algorithm) -> l
     stays = _largest_inside(ledger, network)
     if stays is not None:
         smaller = parallel._replace(tp=stays)
-        beside = price_ledger(build(ledger.model, smaller, ledger.work, ledger.convention), network, algorithm)
+        beside = priced_alone(build(ledger.model, smaller, ledger.work, ledger.convention), network, algorithm)
         there = beside.totals["block"]["tp"].time_s or 0.0
         ratio = f", {here / there:.3g} times as long" if there else ""
         message += f", against {format_seconds(there)} at tp {stays}, which stays on {inner.name}{ratio}"
     return [Warn("tp-crosses-level", message)]
+
+
+def _contention(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[Warn]:
+    """Whether another order of axes would place frequent groups better; of one axis or one level there is none."""
+    split = [axis for axis in priced.ledger.parallel.order if getattr(priced.ledger.parallel, axis) > 1]
+    if len(split) < 2 or len(network.levels) < 2:
+        return []
+    from commcalc.accounting.contention import contention
+
+    return contention(priced, network, algorithm)
 
 
 def _largest_inside(ledger: Ledger, network: Network) -> int | None:

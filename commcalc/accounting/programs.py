@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from commcalc.accounting.rows import Stage
+from commcalc.accounting.rows import ROOT, TIED, TO_NEXT, TO_PREVIOUS, Stage
 from commcalc.algebra.collective import Kind
 from commcalc.algebra.derive import derive
+from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.program import Program, Rule
 from commcalc.algebra.schedule import FORWARD, Derivation, Event, Move
 from commcalc.transformer.block import block_program
 from commcalc.transformer.dialects import Dialect, dialect_of
 from commcalc.transformer.embedding import embedding_program, head_program
-from commcalc.transformer.layers import Layers, layers_of
-from commcalc.transformer.layout import Layout, kv_counts, lay_out
+from commcalc.transformer.layers import Ffn, Layers, layers_of
+from commcalc.transformer.layout import EDP, EP, EP_NODES, ETP, Layout, kv_counts, lay_out
 from commcalc.transformer.spec import Model
-from commcalc.transformer.work import Framework, Module, Parallelism, Recompute, Workload
+from commcalc.transformer.work import CpComm, Framework, Module, Parallelism, Recompute, Workload
 
 EMBEDDING, HEAD, PREDICTION = "embedding", "head", "prediction"
+DP_SHARD, DP_REPLICA = "dp_shard", "dp_replica"
 
 
 class Programs(NamedTuple):
@@ -43,11 +45,9 @@ class Programs(NamedTuple):
 
 def programs_of(model: Model, parallel: Parallelism, work: Workload) -> Programs:
     """Write every program down and derive its schedule."""
-    dialect = dialect_of(model, parallel)
-    # Where projections are gathered they are split by columns, whatever KV heads there are.
-    kv_heads = {} if dialect.gathers_qkv else kv_counts(model)
-    layout = lay_out(parallel.layout, parallel.mesh, kv_heads, parallel.kv, dialect.whole)
+    dialect = dialect_of(model, parallel)._replace(pads_rows=work.capacity_factor is not None)
     layers = layers_of(model)
+    layout = _layout_of(model, parallel, dialect, layers)
     found: dict[str, Program] = {}
     if model.vocab_size is not None:
         found[EMBEDDING] = embedding_program(model, layout)
@@ -70,6 +70,65 @@ def programs_of(model: Model, parallel: Parallelism, work: Workload) -> Programs
     )
 
 
+def copies_of(weight: str, layout: Layout) -> tuple[str, ...]:
+    """The axes whose ranks hold the same part of a weight and work on other tokens."""
+    of_experts = weight.startswith(("We_", "be_"))
+    return layout.expert_data if layout.moves_tokens and of_experts else layout.replicas
+
+
+def replicating(parallel: Parallelism, layout: Layout) -> tuple[str, ...]:
+    """The data axes that hold whole copies of what the others shard (HSDP)."""
+    shard = parallel.dp_shard or parallel.dp
+    if parallel.zero != 3 or shard == parallel.dp:
+        return ()
+    from commcalc.transformer.folding import Run
+
+    return Run("dp", shard, parallel.dp).axes(layout.mesh)
+
+
+def _layout_of(model: Model, parallel: Parallelism, dialect: Dialect, layers: Layers) -> Layout:
+    """The layout on a mesh whose axes are divided where copies of shards, KV heads or expert groups end."""
+    sparse = parallel.moves_tokens and any(kind.ffn is Ffn.SPARSE for kind in layers.names)
+    mesh, cuts = parallel.mesh, set[int]()
+    if sparse or parallel.dp_shard is not None:
+        mesh, cuts = _divided(parallel, sparse=sparse)
+    data = mesh.expand(["dp"]) if parallel.dp > 1 else ()
+    context = mesh.expand(["cp"]) if parallel.cp > 1 else ()
+    # Where projections are gathered they are split by columns, whatever KV heads there are.
+    kv_heads = {} if dialect.gathers_qkv else kv_counts(model)
+    layout = lay_out(parallel.layout, mesh, kv_heads, parallel.kv, dialect.whole, data, context, cuts)
+    if sparse:
+        from commcalc.transformer.folding import fold
+
+        found = (fold(parallel).axes(one, layout.mesh) for one in (EP, ETP, EDP, EP_NODES))
+        experts, expert_tp, expert_data, nodes = found
+        layout = layout._replace(experts=experts, expert_tp=expert_tp, expert_data=expert_data, expert_nodes=nodes)
+    if context and parallel.cp_comm is CpComm.ULYSSES:
+        fewer = {dim for dim, heads in kv_counts(model).items() if heads % (parallel.tp * parallel.cp)}
+        layout = layout._replace(exchanges=True, repeated=frozenset(fewer))
+    return layout
+
+
+def _divided(parallel: Parallelism, *, sparse: bool) -> tuple[Mesh, set[int]]:
+    """The mesh with dp and cp divided where other groups end, and where tp is to be."""
+    from commcalc.transformer.folding import Folding, divided, fold
+
+    folding = fold(parallel) if sparse else Folding({})
+    shard = parallel.dp_shard or parallel.dp
+    copies = {shard} if parallel.zero == 3 else set()
+    names = {shard: DP_REPLICA, 1: DP_SHARD} if shard < parallel.dp else {}
+    mesh = divided(parallel.mesh, "dp", copies | folding.cuts("dp"), names)
+    return divided(mesh, "cp", folding.cuts("cp")), {cut for cut in folding.cuts("tp") if 1 < cut < parallel.tp}
+
+
+def sends_of(stage: int, parallel: Parallelism, *, tied: bool) -> dict[str, int]:
+    """How often a stage sends on and back for a microbatch, and whether it holds a table that another stage has too."""
+    first, last, chunks = stage == 0, stage == parallel.pp - 1, parallel.virtual_stages
+    if parallel.pp == 1:
+        return {TO_NEXT: 0, TO_PREVIOUS: 0, TIED: 0}
+    return {TO_NEXT: chunks - last, TO_PREVIOUS: chunks - first, TIED: int(tied and (first or last))}
+
+
 def stages_of(model: Model, parallel: Parallelism, programs: Programs, predict_layers: int) -> tuple[Stage, ...]:
     """Layers in equal shares, some stages one more where they do not divide; the ends on the ends.
 
@@ -88,11 +147,24 @@ def stages_of(model: Model, parallel: Parallelism, programs: Programs, predict_l
         count = each + (index in fuller)
         first, last = index == 0, index == parallel.pp - 1
         extra = predict_layers if last else 0
-        times = programs.layers.counted(start, start + count)
+        times = _layers_of_stage(programs.layers, index, start, count, parallel)
         times |= {EMBEDDING: int(first) + extra, PREDICTION: extra, HEAD: int(last) + extra}
+        times |= {ROOT: int(first or last), "all": 1}
+        times |= sends_of(index, parallel, tied=model.tie_word_embeddings or predict_layers > 0)
         found.append(Stage(index, count, times))
         start += count
     return tuple(found)
+
+
+def _layers_of_stage(layers: Layers, stage: int, start: int, count: int, parallel: Parallelism) -> dict[str, int]:
+    """Layers of a stage by kind: those in a row, or where stages have chunks, a chunk from every turn."""
+    chunks = parallel.virtual_stages
+    if chunks == 1:
+        return layers.counted(start, start + count)
+    each = count // chunks
+    starts = [(turn * parallel.pp + stage) * each for turn in range(chunks)]
+    found = [layers.counted(first, first + each) for first in starts]
+    return {name: sum(one[name] for one in found) for name in found[0]}
 
 
 def repeated(name: str, derivation: Derivation, dialect: Dialect, work: Workload) -> tuple[list[Event], str]:

@@ -1,39 +1,64 @@
-"""The groups of an axis by rank, and where each crosses a level of the network."""
+"""The groups of ranks: which ranks each holds, and which levels of the network join them."""
 
 from __future__ import annotations
 
 from commcalc.accounting.ledger import Ledger
+from commcalc.accounting.programs import DP_REPLICA, DP_SHARD
 from commcalc.errors import UsageError
 from commcalc.network.link import Network
+from commcalc.transformer.layout import EDP, EP, ETP
+from commcalc.transformer.work import DEFAULT_ORDER
 
 MOST_DEVICES = 65_536
 
 
-def rank_groups(ledger: Ledger, network: Network | None, axis: str = "tp") -> tuple[dict[str, object], ...]:
+def groups_of(ledger: Ledger) -> dict[str, tuple[str, ...]]:
+    """The mesh axes of every kind of group with more than one rank, by its name.
+
+    First the axes, in the usual order whatever ``--order`` is, then parts of dp, the ranks that share an expert and
+    its copies, then what rows go over besides:
+    several axes together, named as Megatron-LM does (``dp-cp``), or the ranks of tp that hold the same KV heads.
+    """
+    layout, mesh = ledger.layout, ledger.layout.mesh
+    experts = {EP: layout.experts, ETP: layout.expert_tp, EDP: layout.expert_data}
+    found: dict[str, tuple[str, ...]] = {axis: experts.get(axis, (axis,)) for axis in DEFAULT_ORDER}
+    found |= {part: (part,) for part in (DP_SHARD, DP_REPLICA) if part in mesh.sizes} | experts
+    known = {frozenset(mesh.expand(axes)) for axes in found.values()}
+    others = [row.axes for row in ledger.rows if frozenset(row.axes) not in known]
+    found |= {"-".join(mesh.label(axes)): mesh.label(axes) for axes in others}
+    return {name: axes for name, axes in found.items() if mesh.size(axes) > 1}
+
+
+def rank_groups(ledger: Ledger, network: Network | None) -> tuple[dict[str, object], ...]:
     """One record per group: its ranks, the level that joins it, its members by domain of the innermost level.
 
-    ``crossings`` are neighbours on the group's ring that lie in different domains. `UsageError` above 65,536 devices.
+    ``crossings`` are neighbours on the group's ring that lie in different domains, ``nodes`` how many of these it
+    spans, ``levels`` those on which some of its members meet. `UsageError` above 65,536 devices.
     """
     mesh = ledger.layout.mesh
     if mesh.devices > MOST_DEVICES:
         raise UsageError(f"{mesh.devices} devices are too many to list; at most {MOST_DEVICES}", where="--ranks")
-    records = []
-    for index, group in enumerate(mesh.groups([axis])):
-        domains = [list(group)] if network is None else _domains(group, network.levels[0].devices)
-        home = {rank: at for at, domain in enumerate(domains) for rank in domain}
-        ring = zip(group, (*group[1:], group[0]), strict=True)
-        crossings = [[a, b] for a, b in ring if home[a] != home[b]]
-        records.append(
-            {
-                "group": axis,
-                "index": index,
-                "ranks": list(group),
-                "level": None if network is None else _joining(group, network),
-                "domains": domains,
-                "crossings": crossings,
-            }
-        )
-    return tuple(records)
+    return tuple(
+        _record(name, index, ranks, network)
+        for name, axes in groups_of(ledger).items()
+        for index, ranks in enumerate(mesh.groups(axes))
+    )
+
+
+def _record(name: str, index: int, ranks: tuple[int, ...], network: Network | None) -> dict[str, object]:
+    domains = [list(ranks)] if network is None else _domains(ranks, network.levels[0].devices)
+    home = {rank: at for at, domain in enumerate(domains) for rank in domain}
+    ring = zip(ranks, (*ranks[1:], ranks[0]), strict=True)
+    return {
+        "group": name,
+        "index": index,
+        "ranks": list(ranks),
+        "level": None if network is None else _joining(ranks, network),
+        "domains": domains,
+        "crossings": [[a, b] for a, b in ring if home[a] != home[b]],
+        "nodes": None if network is None else len(domains),
+        "levels": None if network is None else _ridden(ranks, network),
+    }
 
 
 def _domains(ranks: tuple[int, ...], devices: int | None) -> list[list[int]]:
@@ -49,3 +74,14 @@ def _joining(ranks: tuple[int, ...], network: Network) -> str:
         if len(_domains(ranks, level.devices)) == 1:
             return level.name
     return network.levels[-1].name
+
+
+def _ridden(ranks: tuple[int, ...], network: Network) -> list[str]:
+    """The levels that join what the level inside them left apart."""
+    found, apart = [], len(ranks)
+    for level in network.levels:
+        domains = len(_domains(ranks, level.devices))
+        if domains < apart:
+            found.append(level.name)
+        apart = domains
+    return found

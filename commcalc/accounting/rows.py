@@ -8,6 +8,34 @@ from commcalc.algebra.program import Role
 from commcalc.algebra.size import Size
 from commcalc.units import Dtype
 
+# Of rows and totals: the axes, which are always told, and where there are any the ranks that share an expert, copies of
+# experts, and parts of dp where parameters are sharded in copies.
+AXES = ("tp", "cp", "ep", "dp", "pp")
+GROUPS = (*AXES, "etp", "edp", "dp_shard", "dp_replica")
+RECOMPUTE, UPDATE = "recompute", "update"
+# What lies outside of blocks, as one group of parameters.
+ROOT = "root"
+# What a pipeline stage sends to the next and to the one before, and the table that first and last stage both hold.
+TO_NEXT, TO_PREVIOUS, TIED = "to next stage", "to previous stage", "tied table"
+
+
+class Call(NamedTuple):
+    """A collective that no program has: of parameters and their gradients, or between pipeline stages."""
+
+    part: str
+    direction: str
+    op: str
+    kind: Kind
+    axes: tuple[str, ...]
+    tensor: str
+    role: Role
+    payload: Size
+    per: str
+    calls: int = 1
+    note: str = ""
+    # What its ranks are called, where that is not the axis they lie on.
+    group: str = ""
+
 
 class Row(NamedTuple):
     """One collective. ``part`` is the program it comes from: embedding, a kind of block, head, or all for updates."""

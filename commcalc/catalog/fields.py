@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from fractions import Fraction
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -55,6 +56,27 @@ def whole_or_zero(leaf: Leaf) -> int:
         if leaf.value < 0:
             raise UnitError(f"{_shown(leaf)} is below zero")
     return whole(leaf)
+
+
+def factor(leaf: Leaf) -> Fraction:
+    """A number of at least 1, exact as it is written."""
+    found = share(leaf)
+    if found < 1:
+        raise UnitError(f"{_shown(leaf)} is below 1")
+    return found
+
+
+def share(leaf: Leaf) -> Fraction:
+    """A number above 0, exact as it is written."""
+    value = leaf.value
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise UnitError(f"{_shown(leaf)} is no number")
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,12})?", leaf.text):
+        raise UnitError(f"{_shown(leaf)} is no such number", hint="write it like 1.25")
+    found = Fraction(leaf.text)
+    if found <= 0:
+        raise UnitError(f"{_shown(leaf)} is not above 0")
+    return found
 
 
 def layers(leaf: Leaf) -> int:

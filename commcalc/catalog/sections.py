@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 from commcalc.algebra.collective import Convention
-from commcalc.catalog.fields import Field, dtype, flag, one_of, order, tokens, whole, whole_or_zero
+from commcalc.catalog.fields import Field, dtype, factor, flag, one_of, order, share, size, tokens, whole, whole_or_zero
 from commcalc.catalog.models import FIELDS as MODEL_FIELDS
 from commcalc.document import Leaf
 from commcalc.errors import UnknownName
 from commcalc.network.cost import Algorithm
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Phase
-from commcalc.transformer.work import DEFAULT_ORDER, Framework, Logits, Module, Recompute, VocabPadding
+from commcalc.transformer.work import (
+    DEFAULT_ORDER,
+    CpComm,
+    Dispatch,
+    Framework,
+    Logits,
+    Module,
+    Recompute,
+    Reshard,
+    Schedule,
+    VocabPadding,
+)
 from commcalc.units import Dtype
 
 
@@ -29,10 +41,18 @@ PARALLELISM = {
     "tp": Field(whole, 1, "8"),
     "sp": Field(flag, None, "true"),
     "cp": Field(whole, 1, "1"),
+    "cp_comm": one_of(CpComm, CpComm.RING),
     "ep": Field(whole, 1, "1"),
+    "etp": Field(whole, None, "1"),
+    "dispatch": one_of(Dispatch),
+    "ep_nodes": Field(whole, 1, "8"),
+    "node_limit": Field(whole, None, "4"),
     "pp": Field(whole, 1, "4"),
     "dp": Field(whole, 1, "16"),
     "zero": Field(whole_or_zero, 0, "0", ("0", "1", "2", "3")),
+    "dp_shard": Field(whole, None, "8"),
+    "schedule": one_of(Schedule, Schedule.ONE_F_ONE_B),
+    "virtual_stages": Field(whole, 1, "2"),
     "layout": one_of(LayoutName),
     "framework": one_of(Framework),
     "order": Field(order, DEFAULT_ORDER, "tp-cp-ep-dp-pp"),
@@ -50,6 +70,14 @@ WORKLOAD = {
     "recompute_modules": Field(modules, (Module.CORE_ATTN,), "core_attn,mlp", tuple(Module), joined=True),
     "regather": Field(flag, None, "true"),
     "logits": one_of(Logits),
+    "reshard": one_of(Reshard, Reshard.BLOCKS),
+    "bucket_bytes": Field(size, None, "25MiB"),
+    "defer_all_reduce": Field(flag, True, "true"),
+    "capacity_factor": Field(share, None, "1.25"),
+    "imbalance": Field(factor, Fraction(1), "1.25"),
+    "dispatch_dtype": Field(dtype, None, "fp8", tuple(Dtype)),
+    "scale_block": Field(whole, None, "128"),
+    "combine_dtype": Field(dtype, None, "bf16", tuple(Dtype)),
     "predict_layers": Field(whole_or_zero, 0, "1"),
 }
 LINKS = {"algorithm": one_of(Algorithm, Algorithm.AUTO), "convention": one_of(Convention, Convention.EXACT)}

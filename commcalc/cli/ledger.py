@@ -21,7 +21,9 @@ Examples:
   commcalc ledger gpt3-175b-a100 --explain
   commcalc ledger --model llama-3-70b --tp 8 --phase decode --json
   commcalc ledger --model deepseek-v3 --framework megatron --tp 8 --sp
-  commcalc ledger --model mixtral-8x7b --framework hf --tp 4
+  commcalc ledger deepseek-v3-h800
+  commcalc ledger --model llama-3-8b --dp 8 --zero 3 --global-batch 8
+  commcalc ledger --model mixtral-8x7b --hardware h100 --dp 16 --ep 8 --ranks
 """
 
 
@@ -36,10 +38,18 @@ def ledger(
     tp: o.Tp = None,
     sp: o.Sp = None,
     cp: o.Cp = None,
+    cp_comm: o.CpComm = None,
     ep: o.Ep = None,
+    etp: o.Etp = None,
+    dispatch: o.Dispatch = None,
+    ep_nodes: o.EpNodes = None,
+    node_limit: o.NodeLimit = None,
     pp: o.Pp = None,
     dp: o.Dp = None,
     zero: o.Zero = None,
+    dp_shard: o.DpShard = None,
+    schedule: o.Schedule = None,
+    virtual_stages: o.VirtualStages = None,
     layout: o.Layout = None,
     framework: o.Framework = None,
     order: o.Order = None,
@@ -56,6 +66,14 @@ def ledger(
     regather: o.Regather = None,
     logits: o.Logits = None,
     predict_layers: o.PredictLayers = None,
+    capacity_factor: o.CapacityFactor = None,
+    imbalance: o.Imbalance = None,
+    dispatch_dtype: o.DispatchDtype = None,
+    scale_block: o.ScaleBlock = None,
+    combine_dtype: o.CombineDtype = None,
+    reshard: o.Reshard = None,
+    bucket: o.Bucket = None,
+    defer_all_reduce: o.DeferAllReduce = None,
     bandwidth: o.Bandwidth = None,
     latency: o.Latency = None,
     algorithm: o.AlgorithmOption = None,
@@ -68,7 +86,7 @@ def ledger(
         bool, typer.Option("--tensors", help="Layout and local shape of every tensor.", show_default=False)
     ] = False,
     ranks: Annotated[
-        bool, typer.Option("--ranks", help="The TP groups as ranks, and where they cross a level.", show_default=False)
+        bool, typer.Option("--ranks", help="Every group by rank, and the levels it rides on.", show_default=False)
     ] = False,
     format_: o.FormatOption = None,
     json_: o.Json = False,
@@ -146,7 +164,9 @@ def _text(
     if lines is not None:
         tables.append(report.tensors_table(lines))
     if groups is not None:
-        tables.append(report.ranks_table(groups))
+        from commcalc.report.ranks import ranks_tables
+
+        tables += ranks_tables(groups)
     head = report.heading(priced, job)
     tail = "Assumptions\n" + "".join(f"- {line}\n" for line in priced.assumptions)
     if explain:

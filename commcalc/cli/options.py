@@ -26,11 +26,41 @@ Tp = Annotated[Text, _text("--tp", "N", "Tensor-parallel degree.")]
 Sp = Annotated[
     Optional[bool], typer.Option("--sp/--no-sp", help="Sequence parallelism on the TP axis.", show_default=False)
 ]
-Cp = Annotated[Text, _text("--cp", "N", "Context-parallel degree (only 1 so far).")]
-Ep = Annotated[Text, _text("--ep", "N", "Expert-parallel degree (only 1 so far).")]
+Cp = Annotated[Text, _text("--cp", "N", "Context-parallel degree: sequences are split.")]
+CpComm = Annotated[Text, _text("--cp-comm", "NAME", "How ranks see others' keys: ring, all_gather, ulysses [ring].")]
+Ep = Annotated[Text, _text("--ep", "N", "Expert-parallel degree, on the ranks of tp, cp and dp.")]
+Etp = Annotated[Text, _text("--etp", "N", "Ranks that one expert is split over [Megatron: tp, others 1].")]
+Dispatch = Annotated[Text, _text("--dispatch", "NAME", "all_to_all, all_gather or deduplicated [all_to_all].")]
+EpNodes = Annotated[Text, _text("--ep-nodes", "N", "Nodes of an expert group: copies go to nodes first [1].")]
+NodeLimit = Annotated[Text, _text("--node-limit", "N", "Nodes that a token may go to [all].")]
+CapacityFactor = Annotated[Text, _text("--capacity-factor", "X", "Rows an expert takes, over the average [all].")]
+Imbalance = Annotated[Text, _text("--imbalance", "X", "Rows the busiest rank gets, over the average [1].")]
+DispatchDtype = Annotated[Text, _text("--dispatch-dtype", "DTYPE", "Type in which tokens go to experts [--dtype].")]
+ScaleBlock = Annotated[Text, _text("--scale-block", "N", "Elements that share an fp32 scale on the way there [none].")]
+CombineDtype = Annotated[Text, _text("--combine-dtype", "DTYPE", "Type in which they come back [--dtype].")]
+DpShard = Annotated[Text, _text("--dp-shard", "N", "Ranks that ZeRO 3 shards one copy over [all of dp].")]
+Schedule = Annotated[Text, _text("--schedule", "NAME", "1f1b, interleaved, zb1p or dualpipe [1f1b].")]
+VirtualStages = Annotated[Text, _text("--virtual-stages", "N", "Chunks of layers on each pipeline stage [1].")]
+Reshard = Annotated[
+    Optional[bool],
+    typer.Option(
+        "--reshard/--no-reshard",
+        help="ZeRO 3 forgets all parameters after the forward pass, or none [those of blocks].",
+        show_default=False,
+    ),
+]
+Bucket = Annotated[Text, _text("--bucket", "SIZE", "Gradients in calls of at most so many bytes, like 25MiB [one].")]
+DeferAllReduce = Annotated[
+    Optional[bool],
+    typer.Option(
+        "--defer-all-reduce/--no-defer-all-reduce",
+        help="Copies of shards are summed once a step, or in every microbatch.",
+        show_default=False,
+    ),
+]
 Pp = Annotated[Text, _text("--pp", "N", "Pipeline stages.")]
 Dp = Annotated[Text, _text("--dp", "N", "Data-parallel degree.")]
-Zero = Annotated[Text, _text("--zero", "0|1|2|3", "ZeRO stage (only 0 so far).")]
+Zero = Annotated[Text, _text("--zero", "0|1|2|3", "ZeRO stage; 3 is FSDP [0].")]
 Layout = Annotated[Text, _text("--layout", "NAME", "none, megatron or megatron-sp (= --sp).")]
 Framework = Annotated[Text, _text("--framework", "NAME", "Whose habits: megatron, torchtitan, hf, vllm or sglang.")]
 Order = Annotated[Text, _text("--order", "AXES", "Axes innermost first [tp-cp-ep-dp-pp].")]
@@ -80,10 +110,23 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "tp": ("parallelism.tp", "--tp"),
     "sp": ("parallelism.sp", "--sp"),
     "cp": ("parallelism.cp", "--cp"),
+    "cp_comm": ("parallelism.cp_comm", "--cp-comm"),
     "ep": ("parallelism.ep", "--ep"),
+    "etp": ("parallelism.etp", "--etp"),
+    "dispatch": ("parallelism.dispatch", "--dispatch"),
+    "ep_nodes": ("parallelism.ep_nodes", "--ep-nodes"),
+    "node_limit": ("parallelism.node_limit", "--node-limit"),
+    "capacity_factor": ("workload.capacity_factor", "--capacity-factor"),
+    "imbalance": ("workload.imbalance", "--imbalance"),
+    "dispatch_dtype": ("workload.dispatch_dtype", "--dispatch-dtype"),
+    "scale_block": ("workload.scale_block", "--scale-block"),
+    "combine_dtype": ("workload.combine_dtype", "--combine-dtype"),
     "pp": ("parallelism.pp", "--pp"),
     "dp": ("parallelism.dp", "--dp"),
     "zero": ("parallelism.zero", "--zero"),
+    "dp_shard": ("parallelism.dp_shard", "--dp-shard"),
+    "schedule": ("parallelism.schedule", "--schedule"),
+    "virtual_stages": ("parallelism.virtual_stages", "--virtual-stages"),
     "layout": ("parallelism.layout", "--layout"),
     "framework": ("parallelism.framework", "--framework"),
     "order": ("parallelism.order", "--order"),
@@ -99,12 +142,17 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "recompute_modules": ("workload.recompute_modules", "--recompute-modules"),
     "regather": ("workload.regather", "--regather"),
     "logits": ("workload.logits", "--logits"),
+    "reshard": ("workload.reshard", "--reshard"),
+    "bucket": ("workload.bucket_bytes", "--bucket"),
+    "defer_all_reduce": ("workload.defer_all_reduce", "--defer-all-reduce"),
     "predict_layers": ("workload.predict_layers", "--predict-layers"),
     "algorithm": ("links.algorithm", "--algorithm"),
     "convention": ("links.convention", "--convention"),
 }
 
 
+# What an option that is on or off says in words.
+_WORDS: Mapping[str, Mapping[bool, str]] = {"reshard": {True: "all", False: "never"}}
 Function = TypeVar("Function", bound=Callable[..., None])
 
 
@@ -127,7 +175,7 @@ def request_from(params: Mapping[str, Any]) -> Request:
             continue
         if isinstance(value, bool):
             spelled = option if value else option.replace("--", "--no-", 1)
-            assignments.append(Assignment(path, str(value).lower(), spelled))
+            assignments.append(Assignment(path, _WORDS.get(name, {}).get(value, str(value).lower()), spelled))
         else:
             assignments.append(Assignment(path, value, f"{option} {value[:60]}"))
     for given in params.get("set_") or ():

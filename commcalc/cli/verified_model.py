@@ -20,8 +20,16 @@ _SAID_OTHERWISE = {
     "parallelism.layout": ("--layout says which layouts are run", "--layout megatron"),
     "parallelism.sp": ("--layout says whether the stream is split", "--layout megatron-sp"),
     "parallelism.tp": ("--tp says which degrees are run", "--tp 4"),
-    "parallelism.order": ("a mesh of tensor parallelism alone has one order", "leave it out"),
+    "parallelism.order": ("bytes and steps are the same in any order", "leave it out"),
     "workload.global_batch_size": ("one microbatch is run, and a step is three of them", "--micro-batch 4"),
+}
+# What is counted of rows for experts but not run.
+_ROWS_AS_THEY_ARE = {
+    "capacity_factor": "keeps a row for every token, so that none is left out",
+    "imbalance": "keeps as many rows for each expert",
+    "dispatch_dtype": "sends tokens in the type of the work",
+    "combine_dtype": "sends tokens in the type of the work",
+    "scale_block": "sends tokens without scales",
 }
 _SECTIONS_UNUSED = ("hardware", "links")
 
@@ -96,9 +104,9 @@ def _check_settings(params: Mapping[str, Any]) -> None:
 
 
 def _case(job: Job, layout: LayoutName) -> Case:
-    """The job in small; `UsageError` for what it asks besides tensor parallelism."""
-    from commcalc.simulate.cases import Case
-    from commcalc.simulate.small import sized, worked
+    """The job in small; `UsageError` for what is counted but not run here."""
+    from commcalc.simulate.cases import Case, in_small
+    from commcalc.simulate.small import deepened, roomy, sized
     from commcalc.transformer.spec import Positions
     from commcalc.transformer.work import VocabPadding
 
@@ -106,19 +114,17 @@ def _case(job: Job, layout: LayoutName) -> Case:
         return job.sources[path] != "default"
 
     parallel, work, tp = job.parallel, job.work, job.parallel.tp
-    for axis, what in (("pp", "pipeline stage"), ("dp", "data-parallel replica")):
-        degree = getattr(parallel, axis)
-        if degree > 1:
-            told = f"verify runs tensor parallelism on one {what}: {axis} {degree}"
-            raise UsageError(told, where=f"parallelism.{axis}", hint=f"leave {axis} at 1")
+    _check_parallel(job)
     _check_work(job)
     small = sized(
         job.model, tp,
         keep=[path.removeprefix("model.") for path, origin in job.sources.items() if origin.startswith("--set ")],
     )  # fmt: skip
+    if not given("model.num_hidden_layers") or not job.sources["model.num_hidden_layers"].startswith("--set "):
+        small = deepened(small, parallel.pp * parallel.virtual_stages)
     length = work.sequence_length if given("workload.sequence_length") else None
     many = work.micro_batch_size if given("workload.micro_batch_size") else None
-    work = worked(work, tp, length, many)
+    work = roomy(in_small(work, parallel, length, many), small, parallel)
     longest = job.model.max_position_embeddings
     if job.model.position_embedding is Positions.LEARNED and longest and work.tokens_per_sequence > longest:
         told = f"a sequence of {work.tokens_per_sequence} tokens is beyond the {longest} learned positions"
@@ -128,12 +134,28 @@ def _case(job: Job, layout: LayoutName) -> Case:
             where=where,
             hint=f"--seq {longest}, or --set model.max_position_embeddings={work.tokens_per_sequence}",
         )
-    if small.max_position_embeddings is not None and length is not None:
-        small = small._replace(max_position_embeddings=max(length, small.max_position_embeddings))
+    if small.max_position_embeddings is not None:
+        small = small._replace(max_position_embeddings=max(work.sequence_length, small.max_position_embeddings))
     padding = parallel.vocab_padding if given("parallelism.vocab_padding") else VocabPadding.NONE
     parallel = parallel._replace(vocab_padding=padding)
     _check_even(small, work, parallel)
     return Case(job.model.name, small, parallel, work, layout)
+
+
+def _check_parallel(job: Job) -> None:
+    """`UsageError` for groups and schedules that are counted but not run here."""
+    from commcalc.transformer.work import Dispatch, Schedule
+
+    parallel = job.parallel
+    if parallel.cp > 1 and job.work.micro_batch_size > 1:
+        told = f"verify splits one sequence over the {parallel.cp} ranks of a context group, not several"
+        raise UsageError(told, where=job.sources["workload.micro_batch_size"], hint="--micro-batch 1")
+    if parallel.moves_tokens and parallel.sends_tokens is Dispatch.DEDUPLICATED:
+        told = "verify sends a copy of a token for each choice, and none that several experts of a rank share"
+        raise UsageError(told, where=job.sources["parallelism.dispatch"], hint="--dispatch all_to_all")
+    if parallel.schedule is Schedule.DUALPIPE:
+        told = "verify runs a pipeline from one end: dualpipe feeds it from both, and holds every layer twice"
+        raise UsageError(told, where=job.sources["parallelism.schedule"], hint="another schedule")
 
 
 def _check_work(job: Job) -> None:
@@ -141,6 +163,9 @@ def _check_work(job: Job) -> None:
     from commcalc.transformer.work import Framework, Module, Recompute
 
     work, where = job.work, job.sources["workload.recompute"]
+    for key, why in _ROWS_AS_THEY_ARE.items():
+        if job.sources[f"workload.{key}"] != "default":
+            raise UsageError(f"verify {why}", where=job.sources[f"workload.{key}"], hint="leave it out")
     if work.predict_layers:
         told = f"verify runs a model's own layers, and none that predict further tokens: {work.predict_layers}"
         raise UsageError(told, where=job.sources["workload.predict_layers"], hint="leave predict_layers at 0")

@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     from commcalc.simulate.check import Run
     from commcalc.simulate.precision import Precision
     from commcalc.transformer.spec import Model
+    from commcalc.transformer.work import Parallelism
 
 # Options of an expression, and of layouts: they do not go together.
 _OF_EXPRESSIONS = {"mesh": "--mesh", "dim": "--dim", "pad": "--pad", "sub_axes": "--sub-axes"}
 _OF_LAYOUTS = {
     "layout": "--layout", "tp": "--tp", "model": "--model", "framework": "--framework", "kv": "--kv",
     "vocab_padding": "--vocab-padding", "seq": "--seq", "micro_batch": "--micro-batch", "phase": "--phase",
-    "recompute": "--recompute", "regather": "--regather", "set_": "--set",
+    "recompute": "--recompute", "regather": "--regather", "dp": "--dp", "zero": "--zero", "dp_shard": "--dp-shard",
+    "pp": "--pp", "ep": "--ep", "etp": "--etp", "dispatch": "--dispatch", "cp": "--cp", "cp_comm": "--cp-comm",
+    "set_": "--set",
 }  # fmt: skip
 Seq = Annotated[
     o.Text,
@@ -49,6 +52,9 @@ Examples:
   commcalc verify --layout megatron-sp --tp 2,4 --dtype bfloat16
   commcalc verify --model llama-3-70b --tp 16 --kv replicate
   commcalc verify --model deepseek-v3 --framework hf --layout megatron
+  commcalc verify --model llama-3-70b --tp 2 --dp 4 --zero 3 --dp-shard 2
+  commcalc verify --model deepseek-v3 --dp 4 --ep 4
+  commcalc verify --model llama-3-70b --cp 4 --cp-comm ulysses --dp 2
   commcalc verify "A[I_X, J] @ B[J_X, K] -> C[I, K]" --mesh X=4
   commcalc verify "A[I_X, J] -> A[I, J_X]" --mesh X=4 --json
 """
@@ -74,6 +80,15 @@ def verify(
     tp: Annotated[
         o.Text, typer.Option("--tp", metavar="LIST", help="Degrees, like 2,4 or 1..8:x2 [1,2,4,8].", show_default=False)
     ] = None,
+    dp: o.Dp = None,
+    zero: o.Zero = None,
+    dp_shard: o.DpShard = None,
+    pp: o.Pp = None,
+    cp: o.Cp = None,
+    cp_comm: o.CpComm = None,
+    ep: o.Ep = None,
+    etp: o.Etp = None,
+    dispatch: o.Dispatch = None,
     model: o.Model = None,
     framework: o.Framework = None,
     kv: o.Kv = None,
@@ -290,6 +305,7 @@ def _layouts(params: Mapping[str, Any], precision: Precision, seed: int) -> Proo
         f"gradients of parameters {work.grad_dtype}",
         "rotary and ALiBi positions are left out: they turn or shift what one head has",
         *_simplified([case.model for case in found]),
+        *_dealt_out([case.parallel for case in found]),
         "no dropout; the loss is the mean over tokens; one step of SGD, or the first of Adam, from the same weights",
         *_allowances(runs, precision, gradients=trained, steps=trained),
     ]
@@ -307,6 +323,18 @@ def _simplified(models: Sequence[Model]) -> list[str]:
         said.append(
             "routers take a softmax over the chosen scores, or the sigmoid of a single one; of experts whose scores "
             "differ by less than the error that is allowed either may be chosen"
+        )
+    return said
+
+
+def _dealt_out(plans: Sequence[Parallelism]) -> list[str]:
+    """What is said of experts and of sequences that ranks share out."""
+    said = []
+    if any(parallel.moves_tokens for parallel in plans):
+        said.append("every expert has a row for each token, so that none is left out; rows without a token are zeros")
+    if any(parallel.cp > 1 for parallel in plans):
+        said.append(
+            "of a sequence that is split every rank has one run of tokens, in order; all send as much as others"
         )
     return said
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 from commcalc import __version__
 from commcalc.accounting.explain import counted, explain_row
-from commcalc.accounting.ledger import GROUPS
+from commcalc.accounting.ledger import Ledger
 from commcalc.accounting.links import evidence_record
 from commcalc.accounting.pricing import Entry, PricedLedger, Total
 from commcalc.accounting.programs import PREDICTION
-from commcalc.accounting.rows import Row
-from commcalc.accounting.tensors import TensorLine
+from commcalc.accounting.rows import GROUPS, Row
 from commcalc.catalog.hardware import hardware_values
 from commcalc.catalog.job import Job
 from commcalc.network.hierarchy import Phase, Priced
@@ -20,6 +20,9 @@ from commcalc.report.table import Column, Table
 from commcalc.transformer.spec import MADE_DIMS
 from commcalc.transformer.work import Framework
 from commcalc.units import format_binary, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from commcalc.accounting.tensors import TensorLine
 
 SCHEMA = "commcalc/ledger/1"
 _PASSES = ("forward", "recompute", "backward", "update")
@@ -87,13 +90,24 @@ def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
             {"layers": stage.layers, "blocks": {name: stage.times[name] for name in ledger.programs.blocks}}
             for stage in ledger.stages
         ],
+        "pipeline": _pipeline(ledger),
         "busiest_stage": ledger.stage.number,
         "sources": dict(job.sources),
     }
 
 
+def _pipeline(ledger: Ledger) -> dict[str, object] | None:
+    """The schedule and its bubble, where there are stages."""
+    if ledger.parallel.pp == 1:
+        return None
+    from commcalc.accounting.pipeline import bubble
+
+    idle = bubble(ledger.parallel, ledger.microbatches)
+    return {"schedule": ledger.parallel.schedule, "bubble_fraction": float(idle)}
+
+
 def _values(spec: Any) -> dict[str, object]:
-    return dict(spec._asdict())
+    return {key: float(value) if isinstance(value, Fraction) else value for key, value in spec._asdict().items()}
 
 
 def row_record(entry: Entry, times: int | None = None) -> dict[str, object]:
@@ -172,6 +186,8 @@ def heading(priced: PricedLedger, job: Job) -> str:
     ledger = priced.ledger
     work, parallel = ledger.work, ledger.parallel
     degrees = [f"{axis} {getattr(parallel, axis)}" for axis in parallel.order if getattr(parallel, axis) > 1]
+    degrees += [f"etp {parallel.expert_tp}"] if parallel.moves_tokens else []
+    degrees += [f"zero {parallel.zero}"] if parallel.zero else []
     whose = f" as {parallel.framework}" if parallel.framework else ""
     machine = job.hardware.name if job.hardware else "no hardware (bytes only)"
     return (
@@ -208,8 +224,10 @@ def _rows_table(priced: PricedLedger) -> Table:
         sections.setdefault(alike, []).append(part)
         if len(sections[alike]) == 1:
             order.append((sublayer, alike))
+    title = ""
     for sublayer, alike in order:
-        rows += [(_section(priced, sections[alike], sublayer),), *alike[1]]
+        before, title = title, _section(priced, sections[alike], sublayer)
+        rows += [*([] if title == before else [(title,)]), *alike[1]]
     if not rows:
         rows.append(("no communication",))
     return Table("One call of each collective", tuple(columns), tuple(rows))
@@ -264,7 +282,7 @@ def _totals_table(priced: PricedLedger) -> Table:
     what |= {name: f"{name} block" for name in others}
     scopes = {"block": priced.totals["block"]} | others | priced.totals
     for scope, groups in scopes.items():
-        shown = [group for group in GROUPS if groups[group].calls] or ["all"]
+        shown = [group for group in groups if group != "all" and groups[group].calls] or ["all"]
         if len(shown) > 1:
             shown.append("all")
         for group in shown:
@@ -321,40 +339,3 @@ def tensors_table(lines: tuple[TensorLine, ...]) -> Table:
 
 def _shape(shape: tuple[int, ...]) -> str:
     return "[" + ", ".join(str(size) for size in shape) + "]"
-
-
-def ranks_table(records: tuple[Mapping[str, Any], ...]) -> Table:
-    """The groups of an axis by rank, and where each crosses a level."""
-    columns = (
-        Column("group"),
-        Column("ranks"),
-        Column("level"),
-        Column("inside each domain"),
-        Column("crosses between"),
-    )
-    rows = tuple(
-        (
-            f"{record['group']} {record['index']}",
-            spans(record["ranks"]),
-            str(record["level"] or ""),
-            "; ".join(spans(domain) for domain in record["domains"]),
-            ", ".join(f"{a}-{b}" for a, b in record["crossings"]) or "nowhere",
-        )
-        for record in records
-    )
-    return Table("Groups by rank", columns, rows)
-
-
-def spans(ranks: list[int]) -> str:
-    """Ranks with runs shortened.
-
-    >>> spans([0, 1, 2, 3, 8])
-    '0..3, 8'
-    """
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1] = [runs[-1][0], rank]
-        else:
-            runs.append([rank])
-    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

@@ -169,7 +169,7 @@ def _layouts(runs: Sequence[Run]) -> Table:
         rows.append((case,))
         rows += [
             (
-                f"  {run.layout}, tp {run.mesh[0][1]}" + (f", {run.note}" if run.note else ""),
+                ", ".join([f"  {run.layout}", *(f"{axis} {size}" for axis, size in run.mesh), *_notes(run)]),
                 *(_error(run, what) for what, _ in _ERRORS),
                 str(sum(check.what == "wire_bytes" for check in run.checks)),
                 _share(run.checks, "payload_bytes", "wire_bytes", "rows", "kind"),
@@ -181,6 +181,10 @@ def _layouts(runs: Sequence[Run]) -> Table:
         ]
     return Table("Layouts: relative errors against one device, and the rows of the ledger that were counted", columns,
                  tuple(rows))  # fmt: skip
+
+
+def _notes(run: Run) -> list[str]:
+    return [run.note] if run.note else []
 
 
 def _strategies(runs: Sequence[Run]) -> Table:
