@@ -107,6 +107,7 @@ def _more() -> dict[str, Model]:
             gated_mlp=False, norm=Norm.LAYERNORM, qk_norm=QkNorm.NO_WEIGHT, expert_bias=True,
             shared_expert_intermediate_size=1,
         ),
+        "mha two experts, both chosen": Model(num_experts=2, num_experts_per_tok=2, moe_intermediate_size=1),
         "mha norms over all heads, after": Model(qk_norm=QkNorm.FULL_WIDTH, norm_placement=NormPlacement.POST),
         "gqa windows by list": Model(layer_types=("full_attention", "sliding_attention"), attention_sinks=True,
                                      sinks_in_sliding_only=True),

@@ -39,10 +39,13 @@ def shared(array: Array, queries: int) -> Array:
     return np.repeat(array, queries // array.shape[2], axis=2)
 
 
-def _scored(q: Array, k: Array, v: Array, sinks: Array | None) -> _Scored:
-    """Scores [B, heads, s, s] of q and k [B, s, heads, width]; a sink is one more logit of every row, with no value."""
+def _scored(q: Array, k: Array, v: Array, sinks: Array | None, first: int) -> _Scored:
+    """Scores [B, heads, s, s] of q and k [B, s, heads, width]; a sink is one more logit of every row, with no value.
+
+    The first query is at the place of key ``first``: where a sequence is split there are keys before it.
+    """
     scores = np.einsum("bshd,bthd->bhst", q, k) / q.dtype.type(math.sqrt(q.shape[3]))
-    hidden = np.triu(np.ones(scores.shape[2:], dtype=bool), 1)
+    hidden = np.triu(np.ones(scores.shape[2:], dtype=bool), 1 + first)
     scores[..., hidden] = -np.inf
     top = scores.max(axis=-1, keepdims=True)
     more = 0 * top
@@ -63,10 +66,17 @@ def _score_gradient(of: _Scored, grad: Array) -> tuple[Array, Array]:
     return of.shares * (back - mean) / scale, -(of.sink * mean).sum(axis=(0, 2, 3))
 
 
+def _first(at: Local) -> int:
+    """The place of the first query among the keys."""
+    (query, _), *_ = at.inputs[0]
+    (key, _), *_ = at.inputs[1]
+    return query - key
+
+
 def _of_softmax(at: Local, held: Sequence[Array]) -> _Scored:
     q = by_sequence(at, held[0])
     k, v = (shared(by_sequence(at, one), q.shape[2]) for one in held[1:3])
-    return _scored(q, k, v, held[3] if len(held) > 3 else None)
+    return _scored(q, k, v, held[3] if len(held) > 3 else None, _first(at))
 
 
 def _out(of: _Scored) -> Array:
@@ -101,7 +111,7 @@ def _of_latents(at: Local, held: Sequence[Array]) -> _Scored:
     """Keys of every head with the one rotary key behind them: DeepSeek-V2, arXiv:2405.04434, equations 14 to 18."""
     q, k, rotary, v = (by_sequence(at, one) for one in held)
     one = np.broadcast_to(rotary[:, :, None, :], (*k.shape[:3], rotary.shape[2]))
-    return _scored(q, np.concatenate([k, one], axis=3), v, None)
+    return _scored(q, np.concatenate([k, one], axis=3), v, None, _first(at))
 
 
 def _attend_latent(at: Local, held: Sequence[Array]) -> Array:
@@ -148,14 +158,24 @@ def _taken(at: Local) -> tuple[slice, ...]:
     return (slice(None), slice(before, before + wide))
 
 
+def _heads_taken(at: Local, rows: int) -> tuple[tuple[int, ...], tuple[slice, ...]]:
+    """The shape of all heads of so many tokens, and those that the device goes on with."""
+    (begins, _), *_ = at.inputs[0]
+    (low, high), *others = at.output
+    shape = (rows, *(at.sizes[dim] for dim in at.out_dims[1:]))
+    return shape, (slice(low - begins, high - begins), *slices(tuple(others)))
+
+
 def _take(at: Local, held: Sequence[Array]) -> Array:
-    whole = held[0][_taken(at)].reshape(tuple(at.sizes[dim] for dim in at.out_dims))
-    return whole[slices(at.output)]
+    shape, own = _heads_taken(at, len(held[0]))
+    return held[0][_taken(at)].reshape(shape)[own]
 
 
 def _take_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
-    whole = np.zeros(tuple(at.sizes[dim] for dim in at.out_dims), dtype=grad.dtype)
-    whole[slices(at.output)] = grad
+    (begins, end), *_ = at.inputs[0]
+    shape, own = _heads_taken(at, end - begins)
+    whole = np.zeros(shape, dtype=grad.dtype)
+    whole[own] = grad
     made = np.zeros((whole.shape[0], at.sizes[at.placed.op.over[0]]), dtype=grad.dtype)
     made[_taken(at)] = whole.reshape(whole.shape[0], -1)
     return made
@@ -169,11 +189,42 @@ def _flat_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Arr
     return grad.reshape(held[0].shape)
 
 
+def _repeated(at: Local) -> Array:
+    """Which of the KV heads here each repeated one is."""
+    (low, high), (first, _) = at.output[1], at.inputs[0][1]
+    found: Array = np.arange(low, high) * at.sizes[at.dims[0][1]] // at.sizes[at.out_dims[1]] - first
+    return found
+
+
+def _repeat(at: Local, held: Sequence[Array]) -> Array:
+    return held[0][:, _repeated(at)]
+
+
+def _repeat_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
+    made = np.zeros_like(held[0])
+    np.add.at(np.moveaxis(made, 1, 0), _repeated(at), np.moveaxis(grad, 1, 0))
+    return made
+
+
+def _join_rope(at: Local, held: Sequence[Array]) -> Array:
+    """Keys of every head with the one rotary key behind each."""
+    k, rotary = held
+    return np.concatenate([k, np.broadcast_to(rotary[:, None], (*k.shape[:2], rotary.shape[1]))], axis=2)
+
+
+def _join_rope_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
+    own = held[0].shape[2]
+    made: Array = grad[..., :own] if which == 0 else grad[..., own:].sum(axis=1)
+    return made
+
+
 TAKE = Kernel(_take, _take_back)
 _PARTS = ("q", "k", "v", "qgate", "g", "u", "lq", "lk", "lv", "lz", "lb", "la", "out")
 ATTENTION = {
     "attention": Kernel(_attend, _attend_back),
     "latent_attention": Kernel(_attend_latent, _attend_latent_back),
+    "repeat_heads": Kernel(_repeat, _repeat_back),
+    "join_rope": Kernel(_join_rope, _join_rope_back),
     "flatten": Kernel(_flat, _flat_back),
     "unflatten": TAKE,
 } | {f"take_{part}": TAKE for part in _PARTS}

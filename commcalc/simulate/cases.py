@@ -12,13 +12,15 @@ from commcalc.algebra.mesh import Mesh
 from commcalc.errors import UsageError
 from commcalc.simulate.architectures import Spoken, architectures, spoken
 from commcalc.simulate.check import Run
+from commcalc.simulate.combinations import combinations
 from commcalc.simulate.memory import ELEMENT_BYTES, MOST_BYTES, check_devices, held, pieces
 from commcalc.simulate.precision import Precision
-from commcalc.simulate.small import HIDDEN, sized, tokens_for, worked
+from commcalc.simulate.shares import devices_of_stage, whole_sizes
+from commcalc.simulate.small import HIDDEN, deepened, roomy, sized, tokens_for, worked
 from commcalc.simulate.trial import run_trial
 from commcalc.transformer.frameworks import HABITS
 from commcalc.transformer.layers import Ffn, Heads
-from commcalc.transformer.layout import KvPolicy, LayoutName, kv_counts
+from commcalc.transformer.layout import TP, KvPolicy, LayoutName, kv_counts
 from commcalc.transformer.spec import Model, Phase
 from commcalc.transformer.work import Framework, Logits, Parallelism, Recompute, VocabPadding, Workload
 from commcalc.units import format_binary
@@ -74,7 +76,32 @@ def cases(layouts: Sequence[LayoutName], degrees: Sequence[int], everything: boo
     for (name, one), tp in product(spoken().items(), some):
         if one.layout in layouts:
             found += _as_spoken(name, one, tp, everything)
+    return found + [one for one in in_parallel(everything) if one.layout in layouts and one.parallel.tp in degrees]
+
+
+def in_parallel(everything: bool) -> list[Case]:
+    """Models on several data-parallel ranks and pipeline stages, in every ZeRO stage."""
+    models = architectures(everything=True)
+    found = []
+    for one in combinations(everything):
+        name, parallel, work = one.model, one.parallel, one.work
+        padding = VocabPadding.MEGATRON if models[name].tie_word_embeddings else VocabPadding.NONE
+        parallel = parallel._replace(kv=KvPolicy.REPLICATE, vocab_padding=padding)
+        full = fitted(models[name]._replace(name=name), parallel.tp, name.split()[0])
+        full = deepened(full, parallel.pp * parallel.virtual_stages)
+        told = f"{name}, {work.phase}" if everything else name
+        work = roomy(in_small(work, parallel), full, parallel)
+        full = full._replace(max_position_embeddings=max(work.sequence_length, full.max_position_embeddings or 0))
+        found.append(Case(told, full, parallel, work, parallel.layout))
     return found
+
+
+def in_small(work: Workload, parallel: Parallelism, sequence: int | None = None, many: int | None = None) -> Workload:
+    """The work in small for all data-parallel ranks; of interleaved chunks in rounds of all stages."""
+    rounds = parallel.pp if parallel.virtual_stages > 1 else 1
+    if parallel.cp > 1:  # one sequence, of which every rank has an early and a late part where frameworks ask for it
+        sequence, many = sequence or tokens_for(2 * parallel.tp * parallel.cp), 1
+    return worked(work, parallel.tp, sequence, many, rounds, parallel.dp)
 
 
 def _usual(degrees: Sequence[int]) -> list[int]:
@@ -155,12 +182,34 @@ def run_planned(case: Case, ledger: Ledger, precision: Precision, seed: int) -> 
         checks = run_trial(ledger, precision, seed)
     except MemoryError:
         raise UsageError("the machine has not enough memory for this", where=f"model {case.model.name}") from None
-    shared = ledger.layout.mesh.parts and case.parallel.kv
+    shared = TP in dict(ledger.layout.mesh.parts) and case.parallel.kv
     gathers = shared is KvPolicy.GATHER
     framework = case.parallel.framework
     notes = [f"KV heads {'gathered' if gathers else 'copied'}"] if shared else []
     notes += [f"as {framework} runs it"] if framework and not case.name.startswith(framework) else []
-    return Run(case.layout, (("tp", case.parallel.tp),), case.name, tuple(checks), ", ".join(notes))
+    notes += _of_parameters(case.parallel, case.work)
+    others = [(axis, getattr(case.parallel, axis)) for axis in ("cp", "dp", "pp")]
+    mesh = (("tp", case.parallel.tp), *((axis, size) for axis, size in others if size > 1))
+    if case.parallel.moves_tokens:
+        mesh += (("ep", case.parallel.ep), ("etp", case.parallel.expert_tp))
+    return Run(case.layout, mesh, case.name, tuple(checks), ", ".join(notes))
+
+
+def _of_parameters(parallel: Parallelism, work: Workload) -> list[str]:
+    """What tells runs apart whose parameters and layers lie otherwise."""
+    found = []
+    if parallel.dp > 1 and work.phase.training:
+        shards = parallel.dp_shard if parallel.zero == 3 and parallel.dp_shard != parallel.dp else None
+        found.append(f"ZeRO {parallel.zero}" + (f" on {shards} ranks a copy" if shards else ""))
+    if parallel.cp > 1:
+        found.append(f"context by {parallel.cp_comm}")
+    if parallel.moves_tokens:
+        found.append(f"tokens to experts by {parallel.sends_tokens}")
+    if parallel.virtual_stages > 1:
+        found.append(f"{parallel.virtual_stages} chunks a stage")
+    if work.bucket_bytes:
+        found.append(f"buckets of {work.bucket_bytes:,} B")
+    return found
 
 
 def _elements(ledger: Ledger) -> int:
@@ -170,8 +219,8 @@ def _elements(ledger: Ledger) -> int:
     baseline every tensor some four times, and what no program names (`_unnamed`); half of that once more where rounding
     is looked at; and what the arrays themselves cost.
     """
-    sizes = dict(ledger.sizes)
-    mesh = ledger.layout.mesh
+    sizes = whole_sizes(ledger)
+    mesh = devices_of_stage(ledger.layout.mesh)
     alone = Mesh(tuple((name, 1) for name, _ in mesh.axes), mesh.parts)
     layers = ledger.programs.layers.counted()
     total = 0
@@ -190,7 +239,7 @@ def _unnamed(ledger: Ledger, name: str) -> int:
     Twelve times the scores of attention, for linear attention by key heads once more for each power of the triangular
     matrix, and its state after every token; and the matrices of the experts that each token goes to, on the tape.
     """
-    sizes, mesh = ledger.sizes, ledger.layout.mesh
+    sizes, mesh = whole_sizes(ledger), devices_of_stage(ledger.layout.mesh)
     kind = next(kind for kind, word in ledger.programs.layers.names.items() if word == name)
     total, each = 0, sizes["T"] // sizes["B"]
     heads = "NV" if kind.heads is Heads.LINEAR else "N"

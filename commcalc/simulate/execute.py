@@ -16,9 +16,10 @@ from commcalc.algebra.program import Role, Rule
 from commcalc.algebra.schedule import REGATHER, Add, Derivation, Differentiate, Event, Move, Placed, Value
 from commcalc.simulate.grid import Assembled, Grid, shape_of
 from commcalc.simulate.kernels import COMBINES, kernel_of
-from commcalc.simulate.local import Batch, Local
+from commcalc.simulate.local import Local, Share
 from commcalc.simulate.moves import Counted, Mismatch, move
 from commcalc.simulate.precision import Precision
+from commcalc.simulate.shares import within_share
 from commcalc.simulate.wire import Array, Combine
 
 Blocks = list[Array]
@@ -34,11 +35,15 @@ class Count(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """Where programs run: devices, number format, the batch, and the bits that an element of each role has on wires."""
+    """Where programs run: devices, number format, each device's share of the batch, the bits of elements on wires.
+
+    ``sizes`` are those that one data-parallel rank sees; ``bits`` are by role.
+    """
 
     grid: Grid
     precision: Precision
-    batch: Batch
+    shares: Sequence[Share]
+    sizes: Mapping[str, int]
     bits: Mapping[Role, int]
 
 
@@ -53,9 +58,22 @@ class Execution:
         self.forward_counts: list[Count] = []
         self.backward_counts: list[Count] = []
         self._makers = {placed.op.output: placed.op.function for placed in derivation.placed}
-        for placed in derivation.placed:
-            for name, sharding in zip(placed.op.weights, placed.weights, strict=True):
-                self.values[Value(name, sharding)] = weights[name]
+        self.give(weights)
+
+    def give(self, weights: Mapping[str, Blocks]) -> None:
+        """Put weights, whole as operations use them, where operations find them."""
+        for value in self._weights():
+            if value.name not in weights:
+                raise Mismatch(f"{value.name} is used on devices that have not gathered it")
+            self.values[value] = weights[value.name]
+
+    def forget(self) -> None:
+        """Leave no weight on any device."""
+        for value in self._weights():
+            self.values.pop(value, None)
+
+    def _weights(self) -> list[Value]:
+        return [value for placed in self.derivation.placed for value in placed.operands[len(placed.inputs) :]]
 
     def forward(self, inputs: Mapping[str, Blocks], *, early: bool = False) -> Blocks:
         """Run the forward pass on the blocks of the inputs; the output as it is kept.
@@ -157,14 +175,18 @@ class Execution:
 
     def _locals(self, placed: Placed) -> list[Local]:
         """What the operation must know of each device."""
-        grid = self.setting.grid
+        setting = self.setting
         shardings = (*placed.inputs, *placed.weights)
         dims = tuple(sharding.dims for sharding in shardings)
         out = placed.output
-        blocks = zip(*(grid.blocks(sharding) for sharding in (*shardings, out)), strict=True)
-        return [
-            Local(placed, tuple(held[:-1]), held[-1], dims, out.dims, grid.sizes, self.setting.batch) for held in blocks
-        ]
+        blocks = zip(*(setting.grid.blocks(sharding) for sharding in (*shardings, out)), strict=True)
+        found = []
+        for held, share in zip(blocks, setting.shares, strict=True):
+            own = held
+            if any(share.begins.values()):
+                own = tuple(within_share(one, of, share) for one, of in zip(held, (*dims, out.dims), strict=True))
+            found.append(Local(placed, own[:-1], own[-1], dims, out.dims, setting.sizes, share.batch))
+        return found
 
     def _check(self, value: Value, blocks: Sequence[Array]) -> None:
         """A device must hold a block of the shape that the sharding says: `Mismatch` where it does not."""

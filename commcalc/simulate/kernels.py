@@ -19,6 +19,7 @@ from commcalc.algebra.program import Rule
 from commcalc.algebra.schedule import Placed
 from commcalc.errors import SpecError
 from commcalc.simulate.attention import ATTENTION
+from commcalc.simulate.dispatch import DISPATCH
 from commcalc.simulate.experts import EXPERTS
 from commcalc.simulate.linear import LINEAR, sigmoid
 from commcalc.simulate.local import Kernel, Local, no_gradient
@@ -87,6 +88,13 @@ def _add_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Arra
     return grad
 
 
+def _bias(at: Local, held: Sequence[Array]) -> Array:
+    """The bias of every column, whatever dimensions of rows stand among its own."""
+    wide = [size if dim in at.dims[1] else 1 for dim, size in zip(at.out_dims, held[0].shape, strict=True)]
+    made: Array = held[0] + held[1].reshape(wide)
+    return made
+
+
 def _bias_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
     return _to(grad, at.out_dims, at.dims[which])
 
@@ -103,7 +111,7 @@ def _positions(at: Local, held: Sequence[Array]) -> Array:
 
 
 def _places(at: Local) -> Array:
-    rows = at.sizes["T"]
+    rows = len(at.batch.tokens)
     return np.arange(rows) % (rows // at.batch.sequences) + at.batch.offset
 
 
@@ -201,11 +209,12 @@ RULES: dict[Rule, Kernel] = {
     Rule.CONTRACT: Kernel(_contract, _contract_back),
     Rule.LOOKUP: Kernel(_lookup, _lookup_back),
     Rule.ADD: Kernel(_add, _add_back),
-    Rule.BIAS: Kernel(_add, _bias_back),
+    Rule.BIAS: Kernel(_bias, _bias_back),
 }
 KERNELS: dict[str, Kernel] = (
     ATTENTION
     | EXPERTS
+    | DISPATCH
     | LINEAR
     | LOSS
     | by_squares(EPSILON)

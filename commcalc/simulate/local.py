@@ -20,8 +20,18 @@ class Batch(NamedTuple):
     offset: int = 0
 
 
+class Share(NamedTuple):
+    """The part of a batch that one data-parallel rank has, and the first index of it by dimension."""
+
+    batch: Batch
+    begins: Mapping[str, int]
+
+
 class Local(NamedTuple):
-    """One operation on one device: its blocks of inputs and weights, and of the output, and the sizes of dimensions."""
+    """One operation on one device: its blocks of inputs and weights, and of the output, and the sizes of dimensions.
+
+    Tokens are those of its data-parallel rank, counted from the first of them.
+    """
 
     placed: Placed
     inputs: tuple[Block, ...]

@@ -41,6 +41,8 @@ _SERVING = (Framework.VLLM, Framework.SGLANG)
 
 def per_layer(model: Model, kind: LayerKind, parallel: Parallelism, work: Workload) -> dict[str, Counter[Kind]]:
     """Collectives of a layer of one kind by direction and kind of collective; no direction that nobody published."""
+    if parallel.cp > 1 or (parallel.moves_tokens and kind.ffn is Ffn.SPARSE):
+        return {}
     if parallel.tp == 1 or parallel.layout is LayoutName.NONE:
         return {FORWARD: Counter(), BACKWARD: Counter()}
     if parallel.framework in _SERVING and not model.parallel_block:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 from math import lcm
 from typing import Any
 
 from commcalc.transformer.layers import attentions, ffns, layers_of
 from commcalc.transformer.spec import Model
-from commcalc.transformer.work import Workload
+from commcalc.transformer.work import Dispatch, Parallelism, Workload
 
 LAYERS = 2
 SEQUENCES = 2
@@ -99,13 +100,42 @@ def _lists(model: Model, chosen: list[int]) -> dict[str, Any]:
     return found | ({"mlp_layer_types": tuple(str(kinds[at]) for at in chosen)} if model.num_experts else {})
 
 
+def deepened(model: Model, layers: int) -> Model:
+    """The model with at least so many layers, the last ones of the usual kind."""
+    found = layers_of(model)
+    more = layers - len(found.kinds)
+    if more <= 0:
+        return model
+    usual = next(at for at, kind in enumerate(found.kinds) if found.names[kind] == found.usual)
+    if len(found.names) > 1 or model.layer_types or model.mlp_layer_types:
+        model = model._replace(**_lists(model, [*range(len(found.kinds)), *[usual] * more]))
+    return model._replace(num_hidden_layers=layers)
+
+
 def tokens_for(tp: int) -> int:
     """Tokens of a sequence that the TP degree splits."""
     return lcm(_LEAST_TOKENS, tp)
 
 
-def worked(work: Workload, tp: int, sequence: int | None = None, sequences: int | None = None) -> Workload:
-    """``work`` in small: two sequences of as few tokens as the degree splits, or as many as are asked for."""
+def roomy(work: Workload, model: Model, parallel: Parallelism) -> Workload:
+    """``work`` with as many rows for each expert as there are tokens, so that none is left out.
+
+    Where every token goes to every expert these are all that there are.
+    """
+    experts, chosen = model.num_experts or 1, model.num_experts_per_tok or 1
+    if not parallel.moves_tokens or parallel.sends_tokens is not Dispatch.ALL_TO_ALL or experts == chosen:
+        return work
+    return work._replace(capacity_factor=Fraction(experts, chosen))
+
+
+def worked(
+    work: Workload, tp: int, sequence: int | None = None, sequences: int | None = None, rounds: int = 1, dp: int = 1
+) -> Workload:
+    """``work`` in small: two sequences of as few tokens as the degree splits, or as many as are asked for.
+
+    A step has three microbatches on each of ``dp`` ranks, or three times ``rounds``.
+    """
     many = sequences or SEQUENCES
     length = sequence or tokens_for(tp)
-    return work._replace(sequence_length=length, micro_batch_size=many, global_batch_size=MICROBATCHES * many)
+    step = MICROBATCHES * many * rounds * dp
+    return work._replace(sequence_length=length, micro_batch_size=many, global_batch_size=step)

@@ -1,28 +1,46 @@
-"""A small model on simulated devices: forward pass, loss, backward pass, gradient sync, as the ledger's programs say.
+"""A small model on simulated devices: forward pass, loss, backward pass, reductions, as the ledger's programs say.
 
-Embedding, every layer and the head run one after another, each by the schedule that its rows in the ledger come from.
+Embedding, every layer and the head run one after another, each by the schedule that its rows in the ledger come from;
+pipeline stages do so on devices of their own, to which the stream is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from commcalc.accounting.ledger import RECOMPUTE, Ledger
+from commcalc.accounting.ledger import Ledger
+from commcalc.accounting.rows import RECOMPUTE
 from commcalc.algebra.program import Role
 from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation, Value
-from commcalc.simulate.execute import Blocks, Count, Execution, Setting
+from commcalc.simulate.buffers import Blocks, Shards, Stored
+from commcalc.simulate.execute import Count, Execution, Setting
 from commcalc.simulate.grid import Grid
 from commcalc.simulate.local import Batch
-from commcalc.simulate.moves import Counted, all_reduce_buffers
+from commcalc.simulate.parameters import Cutter, Parameters, units_of, weights_of
 from commcalc.simulate.plain_layers import weight_shapes
 from commcalc.simulate.precision import Precision
+from commcalc.simulate.reduction import HEAD_TABLE, TABLE, Reduction
+from commcalc.simulate.shares import STAGE_AXIS, devices_of_stage, shares_of, whole_sizes
+from commcalc.simulate.stages import (
+    BLOCK,
+    EMBEDDING,
+    HEAD,
+    TO_NEXT,
+    TO_PREVIOUS,
+    Chunk,
+    Exchange,
+    Part,
+    chunks_of,
+    send,
+)  # fmt: skip
 from commcalc.simulate.wire import Array
-from commcalc.transformer.work import Recompute, Workload
+from commcalc.transformer.layout import TP
+from commcalc.transformer.work import Framework, Recompute, Workload
 
-EMBEDDING, BLOCK, HEAD = "embedding", "block", "head"
+__all__ = ["BLOCK", "EMBEDDING", "HEAD", "Data", "Part", "Training", "in_a_row", "random_data", "stored"]
 # Weights that frameworks fuse, of which the plain model has the parts; each part's columns stand in a row.
 FUSED_WEIGHTS = {
     "Wqkv": ("Wq", "Wk", "Wv", "Wqgate"),
@@ -41,31 +59,14 @@ class Data(NamedTuple):
     batch: Batch
 
 
-class Part(NamedTuple):
-    """One program in the chain: which of the ledger's derivations it is, and its name in this model (``block.0``).
-
-    A layer's program is that of its kind.
-    """
-
-    program: str
-    name: str
-
-
-class Synced(NamedTuple):
-    """The coalesced AllReduce of gradients that are pending over ``axes``; ``tensors`` are their names."""
-
-    axes: tuple[str, ...]
-    tensors: str
-    counted: Counted
-
-
-def bits_of(work: Workload) -> dict[Role, int]:
+def bits_of(work: Workload, framework: Framework | None = None) -> dict[Role, int]:
     """How wide an element of each role is on the wire, said apart from the ledger: the loss is reduced in fp32.
 
-    Masks are bytes, indices those of PyTorch (int64).
+    Masks are bytes, indices those of PyTorch (int64), or int32 where vLLM and SGLang number experts (topk_ids).
     """
+    index = 32 if framework in (Framework.VLLM, Framework.SGLANG) else 64
     wide = {Role.ACTIVATION: work.dtype.bits, Role.WEIGHT: work.dtype.bits, Role.GRADIENT: work.grad_dtype.bits}
-    return wide | {Role.FP32: 32, Role.MASK: 8, Role.INDEX: 64}
+    return wide | {Role.FP32: 32, Role.MASK: 8, Role.INDEX: index}
 
 
 def random_data(ledger: Ledger, seed: int) -> Data:
@@ -75,7 +76,7 @@ def random_data(ledger: Ledger, seed: int) -> Data:
     rates near 0, none of them all alike, so that a weight that is used in the wrong place shows.
     """
     rng = np.random.default_rng(seed)
-    sizes = ledger.sizes
+    sizes = whole_sizes(ledger)
     weights = {}
     for name, shape in weight_shapes(ledger.model, sizes).items():
         made = rng.standard_normal(shape)
@@ -106,21 +107,25 @@ class Training:
         self.ledger = ledger
         self.data = data
         self.derivations = dict(derivations or ledger.derivations)
-        grid = Grid(ledger.layout.mesh, ledger.sizes)
-        self.setting = Setting(grid, precision, data.batch, bits_of(ledger.work))
-        layers = ledger.programs.layers
-        blocks = [Part(layers.names[kind], f"{BLOCK}.{at}") for at, kind in enumerate(layers.kinds)]
-        self.parts = [Part(EMBEDDING, EMBEDDING), *blocks, Part(HEAD, HEAD)]
+        grid = Grid(devices_of_stage(ledger.layout.mesh), whole_sizes(ledger))
+        shares = shares_of(data.batch, grid, ledger.layout.data, ledger.layout.context)
+        self.setting = Setting(grid, precision, shares, ledger.sizes, bits_of(ledger.work, ledger.parallel.framework))
+        self.chunks = chunks_of(ledger)
+        self.parts = [part for chunk in self.chunks for part in chunk.parts]
+        self.exchanges: list[Exchange] = []
         self.runs: dict[str, Execution] = {}
         self.recomputed: dict[str, list[Count]] = {}
-        self.synced: list[Synced] = []
         # Gradients of weights as the devices hold them in the end, by part and name.
         self.gradients: dict[str, tuple[Value, Blocks]] = {}
+        units, cutter = units_of(ledger, self.chunks, self.derivations), Cutter(ledger, self.derivations, grid)
+        self._whole = {f"{part.name}.{name}": held for part in self.parts for name, held in self._laid_out(part)}
+        self._parameters = Parameters(ledger, units, cutter, self.parts, self._whole, self.exchanges.append)
         self._forward()
         if ledger.work.phase.training:
             self._backward()
-            self._sync()
-            self._tie()
+            self._reduction = Reduction(ledger, grid, precision, units, cutter, self.parts, self.gradients)
+            self.gradients = self._reduction.run()
+            self.exchanges += [*self._reduction.exchanges, *self._reduction.gathers(self._whole)]
 
     def weights(self, part: Part) -> dict[str, Array]:
         """The whole weights of a part under the names of its program."""
@@ -128,10 +133,7 @@ class Training:
 
     def held(self, name: str) -> Blocks:
         """Every device's blocks of a weight, by part and name."""
-        part, short = name.rsplit(".", 1)
-        sharding = self.gradients[name][0].sharding
-        array = self.weights(next(one for one in self.parts if one.name == part))[short]
-        return [self.setting.precision.of(block) for block in self.setting.grid.lay_out(array, sharding)]
+        return self._whole[name]
 
     def counts(self, part: Part, direction: str) -> list[Count]:
         """The collectives that ran in one direction, in order, without those of a group of one."""
@@ -142,41 +144,125 @@ class Training:
         }[direction]
         return [count for count in found if count.counted.group_size > 1]
 
-    def _forward(self) -> None:
-        x: Blocks = []
-        for part in self.parts:
-            run = self.runs[part.name] = self._execution(part)
-            x = run.forward({"tokens": self._tokens()} if part.program == EMBEDDING else {"X": x})
+    def stage_of(self, part: Part) -> int:
+        """The pipeline stage that runs a part."""
+        return next(chunk.stage for chunk in self.chunks if part in chunk.parts)
 
-    def _execution(self, part: Part) -> Execution:
-        derivation = self.derivations[part.program]
-        tensors = derivation.program.tensors
-        weights = {}
+    def stepped(self, step: Callable[[Array], Array]) -> Iterator[tuple[str, Blocks, Blocks]]:
+        """One step of an optimizer: of each parameter by how much its blocks change, and what they are then.
+
+        What is reduced to shards is stepped in shards, and gathered.
+        """
+        of = self.setting.precision.of
+        for cut in self._reduction.cut.values():
+            old = cut.shards.own({name: self.held(name) for name in cut.shards.members})
+            changes = {part: [of(step(piece)) for piece in pieces] for part, pieces in cut.pieces.items()}
+            new = {
+                part: [of(one - change) for one, change in zip(old[part], pieces, strict=True)]
+                for part, pieces in changes.items()
+            }  # fmt: skip
+            (moved, _), (updated, _) = (cut.shards.gather(one, 1) for one in (changes, new))
+            for name in cut.shards.members:
+                yield name, moved[name], updated[name]
+        in_shards = {name for cut in self._reduction.cut.values() for name in cut.shards.members}
+        for name, (_, blocks) in self.gradients.items():
+            if name not in in_shards:
+                moved_blocks = [of(step(block)) for block in blocks]
+                pairs = zip(self.held(name), moved_blocks, strict=True)
+                yield name, moved_blocks, [of(old_block - change) for old_block, change in pairs]
+
+    @staticmethod
+    def origin(name: str) -> str:
+        """The parameter that a gradient is of: a head that another stage ties to the table has a copy of it."""
+        return TABLE if name == HEAD_TABLE else name
+
+    def _laid_out(self, part: Part) -> Iterator[tuple[str, Blocks]]:
+        tensors = self.derivations[part.program].program.tensors
         for name, array in self.weights(part).items():
             sharding = tensors[name].sharding
             if sharding is not None:
-                weights[name] = self.setting.grid.lay_out(self.setting.precision.of(array), sharding)
-        return Execution(derivation, self.setting, weights)
+                yield name, self.setting.grid.lay_out(self.setting.precision.of(array), sharding)
+
+    def _forward(self) -> None:
+        x: Blocks = []
+        for at, chunk in enumerate(self.chunks):
+            if at:
+                x = self._send(x, self.chunks[at - 1], chunk, FORWARD)
+            for part in chunk.parts:
+                run = self.runs[part.name] = self._execution(part, FORWARD)
+                x = run.forward({"tokens": self._tokens()} if part.program == EMBEDDING else {"X": x})
+                if self._parameters.leave(part):
+                    run.forget()
+        if self._parameters.leave_ends():
+            for name in (EMBEDDING, HEAD):
+                self.runs[name].forget()
+
+    def _send(self, blocks: Blocks, source: Chunk, target: Chunk, direction: str) -> Blocks:
+        """The stream (or its gradient) as each device holds it, to the stage that goes on with it."""
+        if self.ledger.parallel.framework is Framework.VLLM:
+            return self._send_parts(blocks, source, target)
+        bits, stages = self.setting.bits[Role.ACTIVATION], len(self.ledger.stages)
+        (arrived,), counted = send([blocks], source.stage, target.stage, stages, bits)
+        part, op, tensor = (TO_NEXT, "send activation", "X")
+        if direction == BACKWARD:
+            part, op, tensor = (TO_PREVIOUS, "send gradient", "dX")
+        self.exchanges.append(Exchange(source.stage, part, part, direction, op, tensor, (STAGE_AXIS,), bits, counted))
+        return arrived
+
+    def _send_parts(self, blocks: Blocks, source: Chunk, target: Chunk) -> Blocks:
+        """The stream as two terms, of which each TP rank sends its part; all are gathered where they arrive.
+
+        Source: vLLM distributed/parallel_state.py, send_tensor_dict and recv_tensor_dict.
+        """
+        bits, stages, grid = self.setting.bits[Role.ACTIVATION], len(self.ledger.stages), self.setting.grid
+        residual = [self.setting.precision.of(block / 2) for block in blocks]
+        held = {"hidden": [block - one for block, one in zip(blocks, residual, strict=True)], "residual": residual}
+        axes, tensors = grid.mesh.expand([TP]), "X, residual"
+        stored = Stored(blocks[0].shape, tuple(range(blocks[0].ndim)))
+        shards = Shards(dict.fromkeys(held, stored), grid, axes)
+        pieces = shards.own(held)
+        arrived, counted = send(list(pieces.values()), source.stage, target.stage, stages, bits)
+        whole, (gathered,) = shards.gather(dict(zip(pieces, arrived, strict=True)), bits)
+        self.exchanges += [
+            Exchange(source.stage, TO_NEXT, TO_NEXT, FORWARD, "send activation", tensors, (STAGE_AXIS,), bits, counted),
+            Exchange(
+                target.stage, TO_PREVIOUS, TO_PREVIOUS, FORWARD, "receive activation", tensors, axes, bits, gathered
+            ),
+        ]
+        return [self.setting.precision.add(*pair) for pair in zip(*whole.values(), strict=True)]
+
+    def _execution(self, part: Part, direction: str) -> Execution:
+        derivation = self.derivations[part.program]
+        return Execution(derivation, self.setting, self._parameters.use(part, weights_of(derivation), direction))
 
     def _tokens(self) -> Blocks:
-        return [self.data.batch.tokens] * self.setting.grid.devices
+        return [share.batch.tokens for share in self.setting.shares]
 
     def _backward(self) -> None:
-        """From the mean loss back; a layer that is recomputed runs forward again from its saved input."""
-        rows = self.ledger.sizes["T"]
-        seed = [self.setting.precision.of(np.full(rows, 1 / rows))] * self.setting.grid.devices
-        for part in reversed(self.parts):
-            run = self.runs[part.name]
-            before = run
-            if part.program not in (EMBEDDING, HEAD) and self.ledger.work.recompute is Recompute.FULL:
-                run = self._again(part, run)
-            run.backward(seed)
-            run.values = before.values | run.values  # what was not computed again is compared as well
-            seed = run.gradient("X") or []
-            derivation = self.derivations[part.program]
-            for name, value in derivation.gradients.items():
-                if derivation.program.tensors[name].role is Role.WEIGHT:
-                    self.gradients[f"{part.name}.{name}"] = value, run.held(value)
+        """From the mean loss over all ranks back; a layer that is recomputed runs again from its saved input."""
+        rows = len(self.setting.shares[0].batch.tokens)
+        first = np.full(rows, 1 / self.setting.grid.sizes["T"])
+        seed = [self.setting.precision.of(first)] * self.setting.grid.devices
+        for at, chunk in reversed(list(enumerate(self.chunks))):
+            if at + 1 < len(self.chunks):
+                seed = self._send(seed, self.chunks[at + 1], chunk, BACKWARD)
+            for part in reversed(chunk.parts):
+                seed = self._back(part, seed)
+
+    def _back(self, part: Part, seed: Blocks) -> Blocks:
+        """The backward pass of one part: the gradient of its input."""
+        run = before = self.runs[part.name]
+        derivation = self.derivations[part.program]
+        if part.program not in (EMBEDDING, HEAD) and self.ledger.work.recompute is Recompute.FULL:
+            run = self._again(part, run)
+        else:
+            run.give(self._parameters.use(part, weights_of(derivation), BACKWARD))
+        run.backward(seed)
+        run.values = before.values | run.values  # what was not computed again is compared as well
+        for name, value in derivation.gradients.items():
+            if derivation.program.tensors[name].role is Role.WEIGHT:
+                self.gradients[f"{part.name}.{name}"] = value, run.held(value)
+        return run.gradient("X") or []
 
     def _again(self, part: Part, run: Execution) -> Execution:
         """The layer's forward pass once more, from nothing but its input.
@@ -185,7 +271,7 @@ class Training:
         (torch.utils.checkpoint, early_stop); Megatron's runs all of it.
         """
         sharding = self.derivations[part.program].program.tensors["X"].sharding
-        again = self._execution(part)
+        again = self._execution(part, BACKWARD)
         again.forward(
             {} if sharding is None else {"X": run.held(Value("X", sharding))},
             early=self.ledger.programs.dialect.stops_early,
@@ -194,41 +280,6 @@ class Training:
         again.forward_counts = run.forward_counts
         self.runs[part.name] = again
         return again
-
-    def _sync(self) -> None:
-        """Reduce the gradients that are still pending sums: one AllReduce for all that are pending over the same axes.
-
-        Source: Megatron-LM core/distributed/finalize_model_grads.py, _allreduce_non_tensor_model_parallel_grads.
-        """
-        groups: dict[tuple[str, ...], list[str]] = {}
-        for part in self.parts:
-            for name, _ in self.derivations[part.program].pending:
-                full = f"{part.name}.{name}"
-                groups.setdefault(self.gradients[full][0].sharding.unreduced, []).append(full)
-        bits, precision = self.ledger.work.grad_dtype.bits, self.setting.precision
-        for axes, names in groups.items():
-            held = [self.gradients[name][1] for name in names]
-            buffers = [np.concatenate([block.ravel() for block in blocks]) for blocks in zip(*held, strict=True)]
-            done = all_reduce_buffers(axes, buffers, self.setting.grid, bits, precision.add)
-            if done.counted is not None and done.counted.group_size > 1:
-                short = sorted({f"d{name.rsplit('.', 1)[1]}" for name in names})
-                self.synced.append(Synced(axes, ", ".join(short), done.counted))
-            ends = np.cumsum([blocks[0].size for blocks in held])[:-1]
-            parted = [np.split(buffer, ends) for buffer in done.blocks]
-            for at, name in enumerate(names):
-                value, blocks = self.gradients[name]
-                whole = value._replace(sharding=value.sharding.reduced())
-                made = [pieces[at].reshape(block.shape) for pieces, block in zip(parted, blocks, strict=True)]
-                self.gradients[name] = whole, made
-
-    def _tie(self) -> None:
-        """A tied head has the embedding's table: their gradients are added."""
-        head, table = f"{HEAD}.E", f"{EMBEDDING}.E"
-        if head in self.gradients:
-            value, blocks = self.gradients.pop(head)
-            other = self.gradients[table][1]
-            both = [self.setting.precision.add(one, two) for one, two in zip(blocks, other, strict=True)]
-            self.gradients[table] = value, both
 
 
 def stored(

@@ -18,37 +18,18 @@ from commcalc.algebra.program import Op, Rule
 from commcalc.algebra.schedule import Derivation, Move, Placed, Value
 from commcalc.simulate.billing import check_published, check_rows, check_totals
 from commcalc.simulate.check import Check, Excuse, Worst, at_most, norm, relative
+from commcalc.simulate.counterparts import counterpart, has_no_counterpart
 from commcalc.simulate.moves import Mismatch
 from commcalc.simulate.plain import Plain, plain_run
 from commcalc.simulate.plain_state import Choices
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.rounding import Rounding, noise_of
-from commcalc.simulate.training import HEAD, Part, Training, in_a_row, random_data
+from commcalc.simulate.shares import whole_sizes
+from commcalc.simulate.training import HEAD, Part, Training, random_data
 from commcalc.simulate.updates import Measure, check_gradients, check_updates, measures_of_gradients
 from commcalc.simulate.wire import Array
 from commcalc.transformer.work import Logits
 
-# Tensors that frameworks fuse, gather by columns or make twice: those of the plain model that they are, in a row.
-_FUSED = {
-    "QKV": ("Q", "K", "V", "Qgate"),
-    "QKVw": ("Qw", "Kw", "Vw", "Qgate"),
-    "GU": ("G", "U"),
-    "Lqkvw": ("Lq", "Lk", "Lv"),
-    "Lqkvzw": ("Lq", "Lk", "Lv", "Lz"),
-    "Lbaw": ("Lb", "La"),
-    "Lzw": ("Lz",),
-    "Lbw": ("Lb",),
-    "Law": ("La",),
-    "Yw": ("Y",),
-    "Of": ("O",),
-    "Qc": ("Q",),
-    "Kc": ("K",),
-    "Vc": ("V",),
-    "Qgatec": ("Qgate",),
-    "own_chosen": ("chosen",),
-    "own_routing": ("routing",),
-    "Pbs": ("Pb",),
-}
 # A difference is so many biases where what is left of it is smaller than this.
 _CLEAN = 1e-3
 # Of the tensors of a layer one in eight is a sum over devices.
@@ -59,9 +40,9 @@ def run_trial(
     ledger: Ledger, precision: Precision, seed: int, derivations: Mapping[str, Derivation] | None = None
 ) -> list[Check]:
     """All checks of one ledger; ``derivations`` replace its own, to see that a wrong program is caught."""
-    data = random_data(ledger, seed)
+    data, sizes = random_data(ledger, seed), whole_sizes(ledger)
     run = partial(
-        plain_run, ledger.model, ledger.sizes, data.weights, data.batch.tokens, data.batch.targets, ledger.work.phase,
+        plain_run, ledger.model, sizes, data.weights, data.batch.tokens, data.batch.targets, ledger.work.phase,
         every_logit=ledger.work.logits is Logits.ALL,
     )  # fmt: skip
     try:
@@ -73,7 +54,7 @@ def run_trial(
     again = partial(run, choices=Choices(plain.tensors))
     measures: dict[str, Measure] = {"forward_error": partial(_moved, plain), "loss_error": partial(_loss, plain)}
     measures |= measures_of_gradients(training, plain)
-    noise = noise_of(precision, max(ledger.sizes.values()), ledger.layout.mesh.devices, _REDUCED)
+    noise = noise_of(precision, max(sizes.values()), ledger.layout.mesh.devices, _REDUCED)
     more = Rounding(again, measures, noise).allowed
     checks = [*_values(training, plain, precision, more)]
     if ledger.work.phase.training:
@@ -90,19 +71,6 @@ def _chosen(training: Training) -> dict[str, Array]:
             if placed.op.output == "chosen":
                 found[f"{part.name}.chosen"] = run.whole(placed.made).array
     return found
-
-
-def _expected(plain: Plain, part: Part, value: Value) -> Array | None:
-    """A tensor of the plain run with the dimensions of the program; of one that is fused its parts in a row."""
-    found = plain.tensors.get(f"{part.name}.{value.name}")
-    parts = [] if found is None else [found]
-    if found is None:
-        names = [f"{part.name}.{one}" for one in _FUSED.get(value.name, ())]
-        parts = [plain.tensors[full] for full in names if full in plain.tensors]
-    dims = len(value.sharding.dims)
-    if len(parts) == 1 and parts[0].ndim == dims:
-        return parts[0]
-    return in_a_row(parts, dims - 1) if parts else None
 
 
 def _of_chosen(found: Array, expected: Array, value: Value, chosen: Array | None) -> Array:
@@ -138,14 +106,16 @@ def _values(training: Training, plain: Plain, precision: Precision, more: Excuse
             if not isinstance(action, Placed | Move):
                 continue
             value = action.made if isinstance(action, Placed) else action.target
-            expected = _expected(plain, part, value)
+            if has_no_counterpart(value):
+                continue
+            expected = counterpart(training, plain, part, value)
             if expected is None:
                 errors.met(float("inf"), _place(part, action), f"the plain model has no {value.name}")
                 continue
             whole = run.whole(value)
             if expected.dtype.kind != "f":  # which token is read or sampled, which experts are chosen
                 copies.met(whole.drift, _place(part, action), _copies(action, value))
-                errors.met(*_otherwise(part, action, value, whole.array, plain, errors.allowed))
+                errors.met(*_otherwise(part, action, expected, whole.array, plain, errors.allowed))
                 continue
             found = _of_chosen(whole.array, expected, value, plain.tensors.get(f"{part.name}.chosen"))
             size = float(np.max(np.abs(expected))) or 1.0
@@ -164,15 +134,13 @@ def _values(training: Training, plain: Plain, precision: Precision, more: Excuse
 
 
 def _otherwise(
-    part: Part, action: object, value: Value, found: Array, plain: Plain, allowed: float
+    part: Part, action: object, expected: Array, found: Array, plain: Plain, allowed: float
 ) -> tuple[float, str, str]:
     """How many choices are others, where, and what that means."""
-    expected = _expected(plain, part, value)
-    if part.program == HEAD and expected is not None:
+    if part.program == HEAD:
         missed = _missed(found, expected, plain.tensors.get(f"{part.name}.logits"), allowed)
         return missed, _place(part, action), "another token is sampled"
-    same = expected is not None and found.shape == expected.shape
-    missed = float(np.mean(found != expected)) if same else float("inf")
+    missed = float(np.mean(found != expected)) if found.shape == expected.shape else float("inf")
     return missed, _place(part, action), "tokens are sent to other experts"
 
 

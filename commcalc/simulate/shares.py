@@ -1,0 +1,56 @@
+"""What each device works on: the tokens and sequences of its data-parallel rank, on the devices of one pipeline stage.
+
+Of a sequence that is split a rank has its part. Kernels know one rank's batch. Blocks of tensors are counted over all
+ranks, so that whole tensors are those of the baseline, which trains on all sequences at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commcalc.accounting.ledger import Ledger
+from commcalc.algebra.mesh import Mesh
+from commcalc.simulate.grid import Block, Grid
+from commcalc.simulate.local import Batch, Share
+
+# Dimensions that are dealt out to data-parallel ranks, and the axis of pipeline stages.
+DEALT = ("T", "B")
+STAGE_AXIS = "pp"
+
+
+def whole_sizes(ledger: Ledger) -> dict[str, int]:
+    """The ledger's sizes, with the tokens and sequences of all data-parallel ranks together.
+
+    Every expert has a row for each token, so that none is ever left out.
+    """
+    ranks = ledger.layout.mesh.size(ledger.layout.data)
+    return ledger.sizes | {dim: ledger.sizes[dim] * ranks for dim in DEALT} | {"Q": ledger.sizes["T"] * ranks}
+
+
+def devices_of_stage(mesh: Mesh) -> Mesh:
+    """The mesh of one pipeline stage: every stage has as many devices, and they lie alike."""
+    return Mesh(tuple((name, 1 if name == STAGE_AXIS else size) for name, size in mesh.axes), mesh.parts)
+
+
+def shares_of(batch: Batch, grid: Grid, data: Sequence[str], context: Sequence[str] = ()) -> list[Share]:
+    """The share of every device: equal runs of sequences, dealt out in the order of the axes ``data``.
+
+    Ranks over ``context`` have a part each of one sequence, in order.
+    """
+    ranks, ways = grid.mesh.size(data), grid.mesh.size(context)
+    tokens, sequences = len(batch.tokens) // (ranks * ways), batch.sequences // ranks
+    parts = []
+    for rank in range(ranks * ways):
+        own = slice(rank * tokens, (rank + 1) * tokens)
+        begins = {"T": rank * tokens, "B": rank // ways * sequences}
+        offset = batch.offset + rank % ways * tokens
+        parts.append(Share(Batch(batch.tokens[own], batch.targets[own], sequences, offset), begins))
+    return [parts[grid.term((*data, *context), device)] for device in range(grid.devices)]
+
+
+def within_share(block: Block, dims: Sequence[str], share: Share) -> Block:
+    """A block with its tokens counted from where the share begins."""
+    return tuple(
+        (low - share.begins.get(dim, 0), high - share.begins.get(dim, 0))
+        for (low, high), dim in zip(block, dims, strict=True)
+    )
