@@ -142,7 +142,8 @@ def test_dtypes(text: str, dtype: str) -> None:
 
 def test_bits() -> None:
     assert {str(dtype): dtype.bits for dtype in Dtype} == {
-        "fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4, "int64": 64,
+        "fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4,
+        "int32": 32, "int64": 64,
     }  # fmt: skip
 
 

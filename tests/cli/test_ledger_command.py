@@ -113,11 +113,12 @@ def test_options_win_over_the_job(tmp_path: Path) -> None:
     assert document["totals"]["block"]["tp"]["wire_bytes"] == 4 * 2 * 3 * 134_217_728 // 4
 
 
-def test_unpriced_groups_are_warned_of() -> None:
-    ran = run_commcalc("ledger", "--dp", "2", "--pp", "2")
-    assert "warning: dp 2: a step still lacks the gradient reduction over data-parallel ranks" in ran.err
+def test_gradients_of_parameters_whose_sizes_are_not_given_are_warned_of() -> None:
+    question = ("ledger", "--model", "{hidden_size: 64, num_hidden_layers: 2}", "--tp", "2", "--dp", "2")
+    ran = run_commcalc(*question)
+    assert "warning: dp 2: a step still lacks gradients and parameters, whose sizes the model does not give" in ran.err
     assert "[group-not-priced]" in ran.err
-    codes = [warning["code"] for warning in run_commcalc("ledger", "--dp", "2", "--json").json["warnings"]]
+    codes = [warning["code"] for warning in run_commcalc(*question, "--json").json["warnings"]]
     assert codes == ["group-not-priced"]
 
 
@@ -193,12 +194,13 @@ def test_bound_and_crossover() -> None:
 def test_order_of_axes_moves_the_group_off_its_node() -> None:
     document = run_commcalc("ledger", "--dp", "8", "--order", "dp-tp-cp-ep-pp", "--ranks", "--json").json
     assert document["ranks"][0]["ranks"] == [0, 8, 16, 24, 32, 40, 48, 56]
-    assert {row["level"] for row in document["rows"]} == {"infiniband"}
+    assert {(row["group"], row["level"]) for row in document["rows"]} == {("tp", "infiniband"), ("dp", "nvlink")}
     assert "tp-crosses-level" in [warning["code"] for warning in document["warnings"]]
     inside = run_commcalc("ledger", "--dp", "8", "--ranks", "--json").json
-    assert [group["ranks"] for group in inside["ranks"]] == [list(range(i, i + 8)) for i in range(0, 64, 8)]
-    assert {group["level"] for group in inside["ranks"]} == {"nvlink"}
-    assert {len(group["crossings"]) for group in inside["ranks"]} == {0}
+    groups = [group for group in inside["ranks"] if group["group"] == "tp"]
+    assert [group["ranks"] for group in groups] == [list(range(i, i + 8)) for i in range(0, 64, 8)]
+    assert {group["level"] for group in groups} == {"nvlink"}
+    assert {len(group["crossings"]) for group in groups} == {0}
 
 
 def test_ranks_show_where_a_group_crosses() -> None:

@@ -30,7 +30,7 @@ LARGEST = {
 def test_list_names_every_file_with_size_family_and_source() -> None:
     found = run_commcalc("presets", "list", "--json").json["presets"]
     by_name = {(one["kind"], one["name"]): one for one in found}
-    assert len(by_name) == len(found) == 83 + 38 + 3
+    assert len(by_name) == len(found) == 83 + 38 + 10
     assert by_name["model", "llama-3-70b"] == {
         "kind": "model", "name": "llama-3-70b", "aliases": ["meta-llama-3-70b"], "family": "llama", "size": "70.55B",
         "parameters": 70_553_706_496, "confidence": "high", "origin": "packaged",
@@ -46,7 +46,21 @@ def test_list_names_every_file_with_size_family_and_source() -> None:
         (["GPT2*"], {"gpt2", "gpt2-xl"}),
         (["h100-sxm5"], {"h100-sxm"}),
         (["--family", "falcon"], {"falcon-7b", "falcon-40b", "falcon-180b"}),
-        (["--kind", "job"], {"example-h8192", "gpt3-175b-a100", "llama-3-70b-h100"}),
+        (
+            ["--kind", "job"],
+            {
+                "deepseek-v3-h800",
+                "example-h8192",
+                "gpt-oss-120b-h100",
+                "gpt3-175b-a100",
+                "llama-3-70b-h100",
+                "llama-3.1-405b-128k-context",
+                "llama-3.1-405b-16k-gpus",
+                "llama-3.1-405b-8k-gpus",
+                "mixtral-8x7b-h100",
+                "qwen3-235b-a22b-h100",
+            },
+        ),
         (
             ["--min-size", "500B"],
             {
@@ -75,7 +89,9 @@ def test_list_in_every_format() -> None:
     formats = {style: run_commcalc("presets", "list", "h100", "--format", style).out for style in
                ("table", "json", "jsonl", "csv", "markdown")}  # fmt: skip
     names = [one["name"] for one in json.loads(formats["json"])["presets"]]
-    assert names == ["h100-pcie", "h100-sxm", "llama-3-70b-h100"]
+    assert names == [
+        "h100-pcie", "h100-sxm", "gpt-oss-120b-h100", "llama-3-70b-h100", "mixtral-8x7b-h100", "qwen3-235b-a22b-h100"
+    ]  # fmt: skip
     assert [json.loads(line)["name"] for line in formats["jsonl"].splitlines()] == names
     assert [row["name"] for row in csv.DictReader(io.StringIO(formats["csv"]))] == names
     assert all(f"| {name} |" in formats["markdown"] and f"\n{name} " in formats["table"] for name in names)
@@ -197,7 +213,7 @@ def test_every_packaged_file_is_valid() -> None:
     from commcalc.catalog.presets import ROOT
 
     ran = run_commcalc("presets", "validate", str(ROOT), "--json")
-    assert (ran.status, len(ran.json["files"])) == (0, 124)
+    assert (ran.status, len(ran.json["files"])) == (0, 131)
 
 
 @pytest.mark.parametrize(

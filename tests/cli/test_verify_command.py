@@ -115,6 +115,44 @@ def test_presets_of_every_kind_in_small(args: list[str], told: str, inside: Insi
     assert told in ran.out
 
 
+# Data-parallel ranks and pipeline stages: status 0, and the row of each run.
+SPLIT = [
+    (["--dp", "4", "--zero", "3", "--dp-shard", "2"], "  megatron-sp, tp 2, dp 4, ZeRO 3 on 2 ranks a copy "),
+    (["--dp", "3", "--zero", "1", "--set", "workload.bucket_bytes=10000B"], "  megatron-sp, tp 2, dp 3, ZeRO 1, buckets of 10,000 B "),
+    (["--model", "gemma-2-9b", "--pp", "3"], "  megatron-sp, tp 2, pp 3 "),
+    (["--model", "deepseek-v3", "--dp", "2", "--pp", "2", "--zero", "2"], "  megatron-sp, tp 2, dp 2, pp 2, ZeRO 2 "),
+    (["--pp", "2", "--set", "parallelism.schedule=interleaved", "--set", "parallelism.virtual_stages=2"],
+     "  megatron-sp, tp 2, pp 2, 2 chunks a stage "),
+    (["--model", "llama-3-70b", "--cp", "2"], "  megatron-sp, tp 2, cp 2, context by ring "),
+    (["--model", "deepseek-v3", "--cp", "2", "--cp-comm", "ulysses", "--dp", "2", "--zero", "3", "--ep", "4"],
+     "  megatron-sp, tp 2, cp 2, dp 2, ep 4, etp 2, ZeRO 3, context by ulysses, tokens to experts by all_to_all "),
+    (["--model", "gpt-oss-20b", "--cp", "4", "--cp-comm", "all_gather"],
+     "  megatron-sp, tp 2, cp 4, context by all_gather "),
+    (["--model", "deepseek-v3", "--dp", "4", "--ep", "4", "--etp", "2"],
+     "  megatron-sp, tp 2, dp 4, ep 4, etp 2, ZeRO 0, tokens to experts by all_to_all "),
+    (["--model", "mixtral-8x7b", "--dp", "2", "--ep", "2", "--etp", "1", "--dispatch", "all_gather", "--zero", "3"],
+     "  megatron-sp, tp 2, dp 2, ep 2, etp 1, ZeRO 3, tokens to experts by all_gather "),
+    (["--dp", "2", "--framework", "torchtitan", "--model", "llama-3-70b", "--zero", "3"],
+     "  megatron-sp, tp 2, dp 2, as torchtitan runs it, ZeRO 3 "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "told"), SPLIT, ids=str)
+def test_data_parallel_ranks_and_stages(args: list[str], told: str, inside: Inside) -> None:
+    ran = inside("verify", *args, "--tp", "2", "--layout", "megatron-sp")
+    assert (ran.status, ran.err) == (0, "")
+    assert told in ran.out
+
+
+def test_the_mesh_of_a_run_is_in_the_document(inside: Inside) -> None:
+    ran = inside("verify", "--dp", "2", "--pp", "2", "--zero", "1", "--tp", "2", "--layout", "megatron", "--json")
+    assert {tuple(check["mesh"].items()) for check in ran.json["checks"]} == {(("tp", 2), ("dp", 2), ("pp", 2))}
+    assert {check["note"] for check in ran.json["checks"]} == {"ZeRO 1"}
+    where = {check["where"] for check in ran.json["checks"] if check["what"] == "wire_bytes"}
+    assert "stage 1, update, update gradients: reduce_scatter of gradients" in where
+    assert "stage 0, to next stage, forward send activation: send_recv of X" in where
+
+
 def test_layers_that_are_asked_for_stay(inside: Inside) -> None:
     ran = inside(
         "verify", "--model", "deepseek-v3", "--set", "model.num_hidden_layers=4", "--tp", "2", "--layout", "megatron"
@@ -304,8 +342,20 @@ WRONG = [
     (["--layout", ""], 2, "error: a name is missing in the list of layouts\n  at --layout \nhint: --layout none,megatron"),
     (["--layout", "megatron,"], 2, "error: a name is missing in the list of layouts"),
     (["--layout", "all,foo"], 2, "error: unknown layout 'foo'"),
-    (["--set", "parallelism.pp=2", "--tp", "2"], 2, "error: verify runs tensor parallelism on one pipeline stage: pp 2\n  at parallelism.pp\nhint: leave pp at 1\n"),
-    (["--set", "parallelism.dp=2", "--tp", "2"], 2, "error: verify runs tensor parallelism on one data-parallel replica: dp 2"),
+    (["--pp", "2", "--set", "parallelism.schedule=dualpipe"], 2, "error: verify runs a pipeline from one end: dualpipe feeds it from both"),
+    (["--cp", "2", "--micro-batch", "2"], 2, "error: verify splits one sequence over the 2 ranks of a context group, not several\n  at --micro-batch 2\nhint: --micro-batch 1\n"),
+    (["--ep", "2"], 3, "error: model has no experts to deal out\n"),
+    (["--model", "deepseek-v3", "--dp", "2", "--ep", "2", "--dispatch", "deduplicated"], 2,
+     "error: verify sends a copy of a token for each choice, and none that several experts of a rank share\n  at --dispatch deduplicated\n"),
+    (["--model", "deepseek-v3", "--dp", "2", "--ep", "2", "--set", "workload.capacity_factor=1.5"], 2,
+     "error: verify keeps a row for every token, so that none is left out\n  at --set workload.capacity_factor=1.5\nhint: leave it out\n"),
+    (["--zero", "3"], 3, "error: zero 3 shards over data-parallel ranks, and there is one\n"),
+    (["--dp", "4", "--zero", "3", "--dp-shard", "3"], 3, "dp 4 mod dp_shard 3 = 1\n"),
+    (["--dp", "2", "--zero", "4"], 2, "zero"),
+    (["--pp", "4", "--set", "model.num_hidden_layers=2"], 3, "error: 2 layers do not fill 4 pipeline stages\n"),
+    (["--dp", "4096", "--tp", "2"], 2, "error: a mesh of 8192 devices is too large to simulate"),
+    ([PRODUCT, "--mesh", "X=4", "--dp", "2"], 2, "error: --dp has nothing to act on"),
+    (["--all", "--pp", "2"], 2, "error: --all runs architectures of its own, not one model"),
     (["--set", "parallelism.layout=megatron"], 2, "cannot be set: --layout says which layouts are run\n  at --set parallelism.layout=megatron\nhint: --layout megatron\n"),
     (["--set", "parallelism.sp=true"], 2, "hint: --layout megatron-sp\n"),
     (["--set", "parallelism.tp=4", "--tp", "1,2"], 2, "error: parallelism.tp cannot be set: --tp says which degrees are run"),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from broken import EXACT, MEGATRON, SP, backward, failed, forward, left_out, whats
-from commcalc.accounting.ledger import RECOMPUTE, Ledger
+from commcalc.accounting.ledger import Ledger
+from commcalc.accounting.rows import RECOMPUTE
 from commcalc.algebra.collective import Kind, keep_slice
 from commcalc.algebra.derive import derive
 from commcalc.algebra.schedule import FORWARD, REGATHER, Action, Derivation, Differentiate, Event, Move, Placed, Value

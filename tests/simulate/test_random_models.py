@@ -8,21 +8,22 @@ from typing import Any
 import pytest
 
 from broken import EXACT
-from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError
-from commcalc.simulate.cases import Case, fitted, run_case
-from commcalc.simulate.small import worked
+from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, IllegalDegree, Several
+from commcalc.simulate.cases import Case, fitted, in_small, run_case
+from commcalc.simulate.small import deepened, roomy, worked
 from commcalc.transformer.frameworks import HABITS
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import LinearAttention, Model, Norm, NormPlacement, Phase, Positions, QkNorm
-from commcalc.transformer.work import Framework, Parallelism, Recompute, VocabPadding, Workload
+from commcalc.transformer.work import CpComm, Dispatch, Framework, Parallelism, Recompute, VocabPadding, Workload
 
-DRAWN, AT_ONCE = 120, 12
+DRAWN, PLANS, AT_ONCE = 120, 96, 12
 LATENT = {"kv_lora_rank": 1, "qk_nope_head_dim": 1, "qk_rope_head_dim": 1, "v_head_dim": 1}
 STATE = {"linear_num_key_heads": 1, "linear_key_head_dim": 1, "linear_value_head_dim": 1}
 WINDOWS = {"sliding_window": 1, "full_attention_interval": 2}
 FULL = Workload(recompute=Recompute.FULL, regather=False)
 SERVED = (Workload(phase=Phase.PREFILL), Workload(phase=Phase.DECODE))
 SERVERS = (Framework.VLLM, Framework.SGLANG)
+TRAINERS = (Framework.MEGATRON, Framework.TORCHTITAN)
 
 
 class Draw:
@@ -92,6 +93,43 @@ class Draw:
         kv = KvPolicy.REPLICATE if framework is None else HABITS[framework].kv
         parallel = Parallelism(tp=tp, layout=layout, kv=kv, vocab_padding=VocabPadding.NONE, framework=framework)
         return Case("drawn", model, parallel, worked(work, tp), layout)
+
+    def plan(self) -> Case:
+        """A model on data-parallel ranks, stages, expert groups and context groups."""
+        tp, cp, ep = self.one(1, 2, 4), self.one(1, 1, 2, 4), self.one(1, 2, 4)
+        dp = self.one(*(dp for dp in (1, 2, 4) if tp * cp * dp % ep == 0 and tp * cp * dp <= 16))
+        zero = self.one(0, 1, 2, 3) if dp * cp > 1 else 0
+        model = self.model()._replace(name="drawn")
+        parallel = Parallelism(
+            tp=tp, cp=cp, dp=dp, pp=self.one(1, 1, 2), zero=zero, ep=ep if model.num_experts else 1,
+            etp=1 if model.num_experts and ep > 1 else None, cp_comm=self.one(*CpComm),
+            dp_shard=self.one(None, 2) if zero == 3 and dp == 4 else None,
+            dispatch=self.one(None, Dispatch.ALL_GATHER), layout=self.one(LayoutName.MEGATRON, LayoutName.MEGATRON_SP),
+            kv=KvPolicy.REPLICATE, vocab_padding=VocabPadding.NONE, framework=self.one(None, None, None, *TRAINERS),
+        )  # fmt: skip
+        model = deepened(fitted(model, tp, self.one("mha", "pairs", "gqa", "mqa")), parallel.pp)
+        work = in_small(self.one(Workload(), Workload(), FULL), parallel)
+        model = model._replace(max_position_embeddings=work.sequence_length)
+        return Case("drawn", model, parallel, roomy(work, model, parallel), parallel.layout)
+
+
+@pytest.mark.parametrize("first", range(0, PLANS, AT_ONCE))
+def test_a_plan_that_is_drawn(first: int) -> None:
+    """The same on several ranks for each microbatch, and for each sequence, stage and expert."""
+    ran = 0
+    for seed in range(first, first + AT_ONCE):
+        case = Draw(seed).plan()
+        try:
+            run = run_case(case, EXACT, seed)
+        except CommcalcError as problem:
+            assert isinstance(problem, IllegalDegree | Several) or "linear attention" in problem.message, (
+                seed,
+                problem,
+            )
+            continue
+        ran += 1
+        assert [(seed, check) for check in run.checks if not check.passed] == [], case
+    assert ran > AT_ONCE // 4
 
 
 @pytest.mark.parametrize("first", range(0, DRAWN, AT_ONCE))
