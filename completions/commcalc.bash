@@ -76,6 +76,9 @@ _commcalc() {
         "ledger":--dp)
             :
             return ;;
+        "ledger":--devices)
+            :
+            return ;;
         "ledger":--zero)
             _commcalc_words 0 1 2 3
             return ;;
@@ -527,7 +530,7 @@ _commcalc() {
     case "$command" in
         "ledger")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --no-color --help -h
+                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --no-color --help -h
             else
                 _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs

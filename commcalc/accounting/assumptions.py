@@ -13,6 +13,7 @@ from commcalc.transformer.layers import Ffn
 from commcalc.transformer.layout import TP, TP_REPLICA, KvPolicy, LayoutName, kv_counts
 from commcalc.transformer.spec import Model, Phase
 from commcalc.transformer.work import (
+    CpComm,
     Dispatch,
     Framework,
     Logits,
@@ -20,6 +21,7 @@ from commcalc.transformer.work import (
     Parallelism,
     Recompute,
     Reshard,
+    Schedule,
     Workload,
     program_sizes,
 )
@@ -78,11 +80,34 @@ def _without_effect(parallel: Parallelism, work: Workload) -> list[Warn]:
         "--combine-dtype": work.combine_dtype is not None and not parallel.moves_tokens,
         "--scale-block": work.scale_block is not None and not (parallel.moves_tokens and narrow),
     }
+    training, zero = work.phase.training, parallel.zero
+    copied = parallel.dp * parallel.cp > 1 and training
+    others = {
+        "--zero": ("no gradients are summed outside of training", zero > 0 and not training),
+        "--bucket": (
+            "it is for gradients of ZeRO 0 to 2",
+            bool(work.bucket_bytes) and (not copied or parallel.zero == 3),
+        ),
+        "--reshard": (
+            "it is for ZeRO 3 in training",
+            work.reshard is not Reshard.BLOCKS and not (copied and parallel.zero == 3),
+        ),
+        "--no-defer-all-reduce": (
+            "there are no copies of shards",
+            not work.defer_all_reduce and parallel.dp_shard is None,
+        ),
+        "--schedule": (
+            "there is one pipeline stage",
+            parallel.schedule is not Schedule.ONE_F_ONE_B and parallel.pp == 1,
+        ),
+        "--cp-comm": ("no sequence is split", parallel.cp_comm is not CpComm.RING and parallel.cp == 1),
+    }
+    found = [Warn("option-without-effect", f"{name}: {why}") for name, (why, there) in others.items() if there]
     named = [option for option, there in idle.items() if there]
     if not named:
-        return []
+        return found
     why = "no tokens are sent to experts" if not parallel.moves_tokens else "nothing that is sent depends on it"
-    return [Warn("option-without-effect", f"{', '.join(named)}: {why}")]
+    return [*found, Warn("option-without-effect", f"{', '.join(named)}: {why}")]
 
 
 def _of_architecture(model: Model, parallel: Parallelism, work: Workload, programs: Programs) -> list[Warn]:
@@ -216,9 +241,9 @@ def _of_data(parallel: Parallelism, work: Workload, programs: Programs) -> list[
         }
         said.append(f"a gather has a block, or all that lies outside of blocks: {kept[work.reshard]}")
         said.append("every parameter is padded to equal shards of its first dimension; prefetching moves no more")
-        if len(programs.layout.data) > 1:
+        if parallel.dp_shard is not None and parallel.dp_shard < parallel.dp:
             often = "once a step" if work.defer_all_reduce else "in every microbatch"
-            copies = parallel.dp // (parallel.dp_shard or 1)
+            copies = parallel.dp // parallel.dp_shard
             said.append(f"shards of {parallel.dp_shard} ranks in {copies} copies, summed {often}")
     elif work.bucket_bytes:
         said.append(f"gradients and parameters go in calls of at most {work.bucket_bytes:,} B, which moves no more")

@@ -235,10 +235,15 @@ class Draft(NamedTuple):
 
 def notation_of(layout: Layout, name: str, sharding: Sharding) -> str:
     """A tensor as one data-parallel rank sees it."""
+    return format_tensor(name, of_one_rank(layout, sharding), layout.mesh)
+
+
+def of_one_rank(layout: Layout, sharding: Sharding) -> Sharding:
+    """How an activation lies on the devices that share a microbatch."""
     for dim in ("T", "B", "Q", "E", "W") if layout.data else ():
         if dim in sharding.dims:
             sharding = sharding.with_dim(dim, [axis for axis in sharding.axes_of(dim) if axis not in layout.data])
-    return format_tensor(name, sharding, layout.mesh)
+    return sharding
 
 
 def group_of(layout: Layout, event: Event) -> str:

@@ -14,7 +14,7 @@ from commcalc.accounting.rows import Row, Stage, Warn
 from commcalc.algebra.collective import Convention
 from commcalc.algebra.program import Role
 from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation
-from commcalc.errors import CommcalcError, SpecError, UsageError, raise_all
+from commcalc.errors import CommcalcError, ShardingError, SpecError, UsageError, raise_all
 from commcalc.transformer.frameworks import refusals
 from commcalc.transformer.layout import Layout, LayoutName
 from commcalc.transformer.limits import violations
@@ -102,7 +102,7 @@ def build(
     )
     raise_all(_missing(model))  # of a question that has an answer
     microbatches = work.microbatches(parallel.dp)
-    programs = programs_of(model, parallel, work)
+    programs = _programs(model, parallel, work)
     sizes = program_sizes(model, work, parallel) | programs.layout.mesh.sizes
     raise_all(_missing_sizes(programs, sizes))
     if programs.layout.copies and work.phase.training:
@@ -120,6 +120,18 @@ def build(
         model, parallel, work, convention, programs, sizes, tuple(rows), busiest, stages, microbatches, said,
         tuple(warnings), of_programs,
     )  # fmt: skip
+
+
+def _programs(model: Model, parallel: Parallelism, work: Workload) -> Programs:
+    """The programs; expert groups that lie on ranks in an order that no collective brings about are told as such."""
+    try:
+        return programs_of(model, parallel, work)
+    except ShardingError as problem:
+        if not parallel.moves_tokens:
+            raise
+        message = f"the ledger cannot price expert groups in this order yet: {problem.message}"
+        where = f"parallelism.order (--order {'-'.join(parallel.order)})"
+        raise UsageError(message, where=where, hint="--order tp-cp-ep-dp-pp") from None
 
 
 def rows_of_stage(ledger: Ledger, stage: Stage) -> list[Row]:

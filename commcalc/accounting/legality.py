@@ -18,8 +18,9 @@ MOST_STAGES = 4096
 def unfit(model: Model, parallel: Parallelism, work: Workload) -> list[CommcalcError]:
     """Every rule that is broken, those of one group after another."""
     return [
+        *_of_devices(parallel),
         *_of_experts(model, parallel, work),
-        *_of_rows(parallel, work),
+        *_of_rows(model, parallel, work),
         *_of_shards(parallel),
         *_of_context(model, parallel, work),
         *_stages_fit(model, parallel),
@@ -29,11 +30,23 @@ def unfit(model: Model, parallel: Parallelism, work: Workload) -> list[CommcalcE
     ]
 
 
+def _of_devices(parallel: Parallelism) -> list[CommcalcError]:
+    """The devices of a job, where their number is given: expert groups lie on those of the others."""
+    tp, cp, dp, pp = parallel.tp, parallel.cp, parallel.dp, parallel.pp
+    if parallel.devices in (None, tp * cp * dp * pp):
+        return []
+    message = f"tp {tp} x cp {cp} x dp {dp} x pp {pp} = {tp * cp * dp * pp} devices, not {parallel.devices}"
+    copies, rest = divmod(parallel.devices or 0, tp * cp * pp)
+    near = max(1, copies)
+    hint = f"--dp {near}" + ("" if not rest and copies else f" for {near * tp * cp * pp} devices")
+    return [IllegalDegree(message, where=f"parallelism.devices (--devices {parallel.devices})", hint=hint)]
+
+
 def _of_experts(model: Model, parallel: Parallelism, work: Workload) -> list[CommcalcError]:
     """Experts that divide over their ranks, each of them over its own; groups that fit those of the others."""
     where, count = f"parallelism.ep (--ep {parallel.ep})", model.num_experts
     if not parallel.moves_tokens:
-        return []
+        return _of_nodes(model, parallel) if parallel.ep_nodes > 1 or parallel.node_limit else []
     if not count:
         message = f"{model.name} has no experts to deal out"
         if parallel.ep == 1:
@@ -92,7 +105,7 @@ def _of_nodes(model: Model, parallel: Parallelism) -> list[CommcalcError]:
     nodes, limit = parallel.ep_nodes, parallel.node_limit
     where = f"parallelism.ep_nodes (--ep-nodes {nodes})"
     found: list[CommcalcError] = []
-    if nodes > 1 and parallel.sends_tokens is not Dispatch.DEDUPLICATED:
+    if nodes > 1 and parallel.ep > 1 and parallel.sends_tokens is not Dispatch.DEDUPLICATED:
         message = f"copies for each node are sent by --dispatch deduplicated, not by {parallel.sends_tokens}"
         found.append(IllegalDegree(message, where=where, hint="--dispatch deduplicated"))
     if parallel.ep % nodes:
@@ -110,13 +123,25 @@ def _of_nodes(model: Model, parallel: Parallelism) -> list[CommcalcError]:
     return found
 
 
-def _of_rows(parallel: Parallelism, work: Workload) -> list[CommcalcError]:
+def _of_rows(model: Model, parallel: Parallelism, work: Workload) -> list[CommcalcError]:
     """What bounds the rows of an expert: a capacity, or how uneven choices are; copies where each goes once."""
     found: list[CommcalcError] = []
     where = f"workload.capacity_factor (--capacity-factor {float(work.capacity_factor or 1):g})"
     if work.capacity_factor is not None and work.imbalance != 1:
         message = "with a capacity every rank gets the same number of rows, however uneven choices are"
         found.append(UsageError(message, where=where, hint="leave out one of --capacity-factor and --imbalance"))
+    if parallel.moves_tokens and work.imbalance > max(parallel.ep, 1):
+        message = f"the busiest of {parallel.ep} ranks gets at most {parallel.ep} times the average"
+        place = f"workload.imbalance (--imbalance {float(work.imbalance):g})"
+        found.append(IllegalDegree(message, where=place, hint=f"--imbalance {parallel.ep} or less"))
+    if work.bucket_bytes == 0:
+        found.append(
+            UsageError("a bucket of no bytes", where="workload.bucket_bytes (--bucket)", hint="--bucket 25MiB")
+        )
+    experts, choices = model.num_experts or 0, model.num_experts_per_tok or 0
+    if work.capacity_factor is not None and choices and work.capacity_factor * choices > experts > 0:
+        message = f"an expert takes at most all tokens of a rank: {experts / choices:g} times the average"
+        found.append(IllegalDegree(message, where=where, hint=f"--capacity-factor {experts / choices:g} or less"))
     if work.capacity_factor is not None and parallel.sends_tokens is not Dispatch.ALL_TO_ALL:
         message = f"a capacity bounds the copies of --dispatch all_to_all, not of {parallel.sends_tokens}"
         found.append(UsageError(message, where=where, hint="--dispatch all_to_all"))

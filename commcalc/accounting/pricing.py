@@ -1,12 +1,13 @@
 """The join of volumes and prices: each row on the levels its group rides, and the totals by group."""
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from commcalc.accounting.ledger import Ledger, build, rows_of_stage
 from commcalc.accounting.links import beyond_measured, told_of_times
 from commcalc.accounting.rows import AXES, GROUPS, TIED, Row, Stage, Warn
 from commcalc.algebra.collective import Convention, Kind
-from commcalc.errors import IllegalDegree
+from commcalc.errors import CommcalcError, IllegalDegree
 from commcalc.network.cost import Algorithm
 from commcalc.network.hierarchy import Priced, price
 from commcalc.network.link import Network
@@ -74,9 +75,19 @@ class PricedLedger(NamedTuple):
 def placement_of(row: Row, ledger: Ledger, network: Network) -> Placement:
     """Where the group of ``row`` lies on the network: each of its mesh axes by its own stride."""
     mesh = ledger.layout.mesh
-    if row.part == TIED:  # the first and the last of the stages
-        stages = mesh.size(row.axes)
-        return place(2, (stages - 1) * mesh.stride(row.axes[0]), network, mesh.devices)
+    if row.group == "pp":
+        with suppress(CommcalcError):
+            return _of_stages(row, ledger, network)
+        # Where stages do not lie along a torus's axes: a stage and the next.
+        return place(2, mesh.stride(row.axes[0]), network, mesh.devices)
+    return place_axes(mesh.axes, mesh.expand(row.axes), network)
+
+
+def _of_stages(row: Row, ledger: Ledger, network: Network) -> Placement:
+    """The stages in a row, or the first and the last of them."""
+    mesh = ledger.layout.mesh
+    if row.part == TIED:
+        return place(2, (mesh.size(row.axes) - 1) * mesh.stride(row.axes[0]), network, mesh.devices)
     return place_axes(mesh.axes, mesh.expand(row.axes), network)
 
 

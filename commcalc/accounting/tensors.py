@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from commcalc.accounting.draft import of_one_rank
 from commcalc.accounting.ledger import Ledger
 from commcalc.algebra.notation import format_tensor
 from commcalc.algebra.program import Op, Program, Role, Rule
@@ -72,7 +73,12 @@ def tensor_lines(ledger: Ledger) -> tuple[TensorLine, ...]:
                 )
         seen = set()
         for state in derivation.states:
-            if state.role is Role.INDEX or (key := (state.direction, state.tensor, state.sharding)) in seen:
+            # How many rows an expert has is for the choices of tokens to say.
+            if (
+                state.role is Role.INDEX
+                or "Q" in state.sharding.dims
+                or (key := (state.direction, state.tensor, state.sharding)) in seen
+            ):
                 continue
             seen.add(key)
             lines.append(_line(ledger, part, state.direction, state, None))
@@ -107,12 +113,14 @@ def _split(weight: Sharding, op: Op, program: Program) -> str | None:
 def _line(ledger: Ledger, part: str, direction: str, state: State, split: str | None) -> TensorLine:
     sizes, mesh = ledger.sizes, ledger.layout.mesh
     dtype = ledger.dtypes[state.role]
-    dims = state.sharding.dims
-    shape = local_shape(state.sharding, sizes, mesh)
+    weighs = state.role in (Role.WEIGHT, Role.GRADIENT)
+    sharding = state.sharding if weighs else of_one_rank(ledger.layout, state.sharding)
+    dims = sharding.dims
+    shape = local_shape(sharding, sizes, mesh)
     heads = next((size for dim, size in zip(dims, shape, strict=True) if dim in _HEADS), None)
     whole = tuple(sizes[dim] for dim in dims)
     total = Sharding.of(dims, {}).local_size(dtype.bits).value(sizes)
     return TensorLine(
-        part, direction, state.sublayer, format_tensor(state.tensor, state.sharding, mesh), state.sharding.state(),
-        split, whole, shape, total, bytes_per_device(state.sharding, sizes, mesh, dtype.bits), dtype, heads,
+        part, direction, state.sublayer, format_tensor(state.tensor, sharding, mesh), sharding.state(),
+        split, whole, shape, total, bytes_per_device(sharding, sizes, mesh, dtype.bits), dtype, heads,
     )  # fmt: skip

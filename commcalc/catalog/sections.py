@@ -49,6 +49,7 @@ PARALLELISM = {
     "node_limit": Field(whole, None, "4"),
     "pp": Field(whole, 1, "4"),
     "dp": Field(whole, 1, "16"),
+    "devices": Field(whole, None, "2048"),
     "zero": Field(whole_or_zero, 0, "0", ("0", "1", "2", "3")),
     "dp_shard": Field(whole, None, "8"),
     "schedule": one_of(Schedule, Schedule.ONE_F_ONE_B),

@@ -46,6 +46,7 @@ def ledger(
     node_limit: o.NodeLimit = None,
     pp: o.Pp = None,
     dp: o.Dp = None,
+    devices: o.Devices = None,
     zero: o.Zero = None,
     dp_shard: o.DpShard = None,
     schedule: o.Schedule = None,

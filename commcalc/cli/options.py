@@ -58,6 +58,7 @@ DeferAllReduce = Annotated[
         show_default=False,
     ),
 ]
+Devices = Annotated[Text, _text("--devices", "N", "Devices of the job, which the degrees must come to.")]
 Pp = Annotated[Text, _text("--pp", "N", "Pipeline stages.")]
 Dp = Annotated[Text, _text("--dp", "N", "Data-parallel degree.")]
 Zero = Annotated[Text, _text("--zero", "0|1|2|3", "ZeRO stage; 3 is FSDP [0].")]
@@ -123,6 +124,7 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "combine_dtype": ("workload.combine_dtype", "--combine-dtype"),
     "pp": ("parallelism.pp", "--pp"),
     "dp": ("parallelism.dp", "--dp"),
+    "devices": ("parallelism.devices", "--devices"),
     "zero": ("parallelism.zero", "--zero"),
     "dp_shard": ("parallelism.dp_shard", "--dp-shard"),
     "schedule": ("parallelism.schedule", "--schedule"),

@@ -48,12 +48,11 @@ _MOST_SEED_DIGITS = 40
 _PRODUCT = "A[I_X, J] @ B[J, K]"
 EXAMPLES = """\b
 Examples:
-  commcalc verify
   commcalc verify --layout megatron-sp --tp 2,4 --dtype bfloat16
   commcalc verify --model llama-3-70b --tp 16 --kv replicate
   commcalc verify --model deepseek-v3 --framework hf --layout megatron
   commcalc verify --model llama-3-70b --tp 2 --dp 4 --zero 3 --dp-shard 2
-  commcalc verify --model deepseek-v3 --dp 4 --ep 4
+  commcalc verify --model mixtral-8x7b --dp 2 --ep 2
   commcalc verify --model llama-3-70b --cp 4 --cp-comm ulysses --dp 2
   commcalc verify "A[I_X, J] @ B[J_X, K] -> C[I, K]" --mesh X=4
   commcalc verify "A[I_X, J] -> A[I, J_X]" --mesh X=4 --json

@@ -118,7 +118,7 @@ def _lie(layout: Layout, whole: tuple[str, ...] = ()) -> dict[str, tuple[str, ..
     local = tuple(axis for axis in layout.experts if axis not in layout.expert_nodes)
     there = tuple(axis for axis in layout.experts if axis not in whole)
     back = tuple(axis for axis in (*local, *layout.expert_nodes) if axis in whole)
-    return {"Q": (*copies, *back), "E": there}
+    return {"Q": (*copies, *back), "W": (*copies, *back), "E": there}
 
 
 def _send(
@@ -129,28 +129,28 @@ def _send(
         local = tuple(axis for axis in layout.experts if axis not in layout.expert_nodes)
         made = b.op(
             Rule.POINTWISE, f"{name}_to_node", (made,), f"{output}n", dims, label=DISPATCH, function="same", role=role,
-            kept=Sharding.of(dims, _lie(layout, local)),
+            kept=Sharding.of(dims, _lie(layout, local)), differentiable=role is not Role.INDEX,
         )  # fmt: skip
     b.op(
         Rule.POINTWISE, name, (made,), output, dims, kept=Sharding.of(dims, _lie(layout)), label=DISPATCH,
-        function="same", role=role,
+        function="same", role=role, differentiable=role is not Role.INDEX,
     )  # fmt: skip
 
 
 def _counts(b: Builder, layout: Layout, how: Counts) -> None:
     """How many rows every rank has for each expert, ``[E, W]``, before the rows themselves can be sent."""
     counts = ("E", "W")
-    whole, mine = _lie(layout, layout.experts), _lie(layout)
-    before = Sharding.of(counts, {"W": whole["Q"]})
-    after = Sharding.of(counts, {"E": mine["E"], "W": mine["Q"]})
-    if how is Counts.ALL_GATHER:  # over all ranks that an expert's rows may come from
-        after = Sharding.of(counts, {"W": layout.expert_data})
+    whole = Sharding.of(counts, _lie(layout, layout.experts))
     b.op(
-        Rule.REGROUP, "count_rows", ("chosen",), "counts", counts, kept=before, label=DISPATCH, role=Role.INDEX,
+        Rule.REGROUP, "count_rows", ("chosen",), "counts", counts, kept=whole, label=DISPATCH, role=Role.INDEX,
         differentiable=False, function="count_rows",
     )  # fmt: skip
+    if how is Counts.ALL_TO_ALL:
+        _send(b, layout, "counts", "counted", counts, "dispatch_counts", Role.INDEX)
+        return
+    every = Sharding.of(counts, {"W": layout.expert_data})  # on all ranks that an expert's rows may come from
     b.op(
-        Rule.POINTWISE, "dispatch_counts", ("counts",), "counted", counts, kept=after, label=DISPATCH,
+        Rule.POINTWISE, "dispatch_counts", ("counts",), "counted", counts, kept=every, label=DISPATCH,
         role=Role.INDEX, differentiable=False, function="same",
     )  # fmt: skip
 

@@ -135,7 +135,7 @@ def divided(mesh: Mesh, axis: str, cuts: set[int], names: Mapping[int, str] | No
     """``mesh`` with ``axis`` divided at ``cuts``, counted from its fastest end; the same where none lies within.
 
     >>> divided(Mesh.of({"dp": 8}), "dp", {2}).axes
-    (('dp4', 4), ('dp_2', 2))
+    (('dp_2', 4), ('dp_1', 2))
     """
     size = mesh.size([axis])
     ends = sorted({cut for cut in cuts if 1 < cut < size})

@@ -160,6 +160,8 @@ class Parallelism(NamedTuple):
     order: tuple[str, ...] = DEFAULT_ORDER
     kv: KvPolicy = KvPolicy.REFUSE
     vocab_padding: VocabPadding = VocabPadding.MEGATRON
+    # How many there are, where that is given: the degrees must come to as many.
+    devices: int | None = None
     # None: nobody was named; every dimension must divide, and KV heads follow `kv`.
     framework: Framework | None = None
 
@@ -279,7 +281,7 @@ def copies_of_a_token(experts: int, choices: int, parallel: Parallelism) -> dict
 
     def reached(places: int, holds: int) -> Fraction:
         ways = comb(open_to, choices)
-        return places * (1 - Fraction(comb(open_to - holds, choices), ways)) if ways else Fraction(places)
+        return places * (1 - Fraction(comb(max(open_to - holds, 0), choices), ways)) if ways else Fraction(places)
 
     return {"node_copies": reached(limit, experts // nodes), "copies": reached(limit * ranks, experts // parallel.ep)}
 

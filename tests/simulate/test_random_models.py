@@ -16,7 +16,7 @@ from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import LinearAttention, Model, Norm, NormPlacement, Phase, Positions, QkNorm
 from commcalc.transformer.work import CpComm, Dispatch, Framework, Parallelism, Recompute, VocabPadding, Workload
 
-DRAWN, PLANS, AT_ONCE = 120, 96, 12
+DRAWN, PLANS, AT_ONCE = 60, 36, 12
 LATENT = {"kv_lora_rank": 1, "qk_nope_head_dim": 1, "qk_rope_head_dim": 1, "v_head_dim": 1}
 STATE = {"linear_num_key_heads": 1, "linear_key_head_dim": 1, "linear_value_head_dim": 1}
 WINDOWS = {"sliding_window": 1, "full_attention_interval": 2}
