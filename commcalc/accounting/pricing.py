@@ -78,9 +78,18 @@ def placement_of(row: Row, ledger: Ledger, network: Network) -> Placement:
     if row.group == "pp":
         with suppress(CommcalcError):
             return _of_stages(row, ledger, network)
-        # Where stages do not lie along a torus's axes: a stage and the next.
-        return place(2, mesh.stride(row.axes[0]), network, mesh.devices)
+        return _of_neighbours(mesh.size(row.axes), mesh.stride(row.axes[0]), network, mesh.devices)
     return place_axes(mesh.axes, mesh.expand(row.axes), network)
+
+
+def _of_neighbours(stages: int, apart: int, network: Network, devices: int) -> Placement:
+    """A stage and the next, of those that lie farthest apart; where stages fill no ring or axis of a torus."""
+    far = apart
+    for level in network.levels[:-1]:
+        inside = level.devices or devices
+        if any(at * apart // inside != (at + 1) * apart // inside for at in range(stages - 1)):
+            far = max(far, inside)
+    return place(2, far, network, devices)
 
 
 def _of_stages(row: Row, ledger: Ledger, network: Network) -> Placement:

@@ -17,6 +17,7 @@ GEMMA = "gqa gated, sandwich and head norms"
 BIASED, ALL_CHOSEN = "gqa sinks, experts with biases", "mha two experts, both chosen"
 BESIDE = "pairs experts beside an MLP, other heads by layer"
 _WAYS = (Dispatch.ALL_TO_ALL, Dispatch.ALL_GATHER)
+_TRAIN = Workload()
 _FULL = Workload(recompute=Recompute.FULL, regather=False)
 
 
@@ -25,10 +26,10 @@ class Combination(NamedTuple):
 
     model: str
     parallel: Parallelism
-    work: Workload = Workload()
+    work: Workload = _TRAIN
 
 
-def _of(model: str, work: Workload = Workload(), **degrees: Any) -> Combination:  # noqa: B008
+def _of(model: str, work: Workload = _TRAIN, **degrees: Any) -> Combination:
     return Combination(model, Parallelism(**degrees), work)
 
 

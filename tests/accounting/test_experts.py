@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commcalc.accounting.pricing import PricedLedger
-from commcalc.accounting.ranks import rank_groups
+from commcalc.accounting.ranks import groups_of, rank_groups
 from commcalc.accounting.rows import Row
 from commcalc.algebra.program import Role
 from commcalc.catalog.job import Request, resolve_job
@@ -584,7 +584,7 @@ def test_expert_groups_make_up_the_ranks_of_a_stage(tp: int, cp: int, dp: int, e
             ask(small(), **values)
         return
     ledger = ask(small(), **values).ledger
-    sizes = {one["group"]: len(one["ranks"]) for one in rank_groups(ledger, None)}  # type: ignore[arg-type]
+    sizes = {name: ledger.layout.mesh.size(axes) for name, axes in groups_of(ledger).items()}
     assert math.prod(sizes.get(name, 1) for name in ("ep", "etp", "edp")) == ranks
     assert (sizes.get("ep", 1), sizes.get("etp", 1)) == (ep, etp)
 

@@ -286,3 +286,40 @@ def test_row_parallel_biases_are_noted() -> None:
     assert "bias bo of out_proj is added once, after Y is reduced; before, it would count 8 times" in said
     assert "bias bdown of down_proj is added once, after P is reduced; before, it would count 8 times" in said
     assert "bias" not in "\n".join(run_commcalc("ledger", "--json").json["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--zero", "3", "--dp", "2", "--phase", "prefill"), "--zero: no gradients are summed outside of training"),
+        (("--bucket", "1MiB"), "--bucket: it is for gradients of ZeRO 0 to 2"),
+        (("--dp", "2", "--zero", "1", "--no-reshard"), "--reshard: it is for ZeRO 3 in training"),
+        (("--dp", "2", "--no-defer-all-reduce"), "--no-defer-all-reduce: there are no copies of shards"),
+        (("--schedule", "zb1p"), "--schedule: there is one pipeline stage"),
+        (("--cp-comm", "ulysses"), "--cp-comm: no sequence is split"),
+        (("--dispatch", "all_gather", "--imbalance", "1"), "--dispatch: no tokens are sent to experts"),
+    ],
+)
+def test_options_that_change_nothing_are_told(args: tuple[str, ...], told: str) -> None:
+    ran = run_commcalc("ledger", "--model", "llama-3-8b", *args)
+    assert ran.status == 0
+    assert f"warning: {told}" in ran.err
+    assert "[option-without-effect]" in ran.err
+
+
+def test_a_data_parallel_rank_holds_a_whole_microbatch() -> None:
+    """4096 tokens of 4096 in bf16 whatever dp is; dp deals out sequences, not tokens of a microbatch."""
+    for degrees in ((), ("--dp", "2"), ("--dp", "3")):
+        lines = run_commcalc("ledger", "--model", "llama-3-8b", *degrees, "--tensors", "--json").json["tensors"]
+        shape = next(one["local_shape"] for one in lines if one["tensor"] == "X[T, D]")
+        assert shape == [4096, 4096]
+
+
+def test_stages_that_do_not_lie_along_a_ring_are_priced_as_neighbours() -> None:
+    """Three stages on a ring of 8: 4096 x 4096 x 2 bytes. The first two share a package
+    of two, so the second sends over xgmi, and that is the slower."""
+    question = ("ledger", "--model", "llama-3-8b", "--hardware", "mi250x", "--pp", "3", "--json")
+    sends = [row for row in run_commcalc(*question).json["rows"] if row["group"] == "pp"]
+    assert [(row["op"], row["payload_bytes"], row["level"]) for row in sends] == [
+        ("send activation", 4096 * 4096 * 2, "xgmi"), ("send gradient", 4096 * 4096 * 2, "xgmi"),
+    ]  # fmt: skip
