@@ -161,7 +161,6 @@ def assumptions_of(
         "wire bytes are what one device sends on a ring: 2(n-1)/n of an AllReduce's payload, (n-1)/n of the others'"
         if convention is Convention.EXACT
         else "textbook convention: wire bytes drop the (n-1)/n of the ring",
-        "no communication is hidden behind compute",
     ]
     if work.phase.training:
         said.append(

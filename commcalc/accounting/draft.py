@@ -144,7 +144,7 @@ class Draft(NamedTuple):
         gathers = events[0].step.kind is Kind.ALL_GATHER
         held = [event.step.before if gathers else event.step.after for event in events]
         bits = dtypes(self.work)[events[0].role].bits
-        payload = total([self._own(one.local_size(bits)) for one in held])
+        payload = total([self.own(one.local_size(bits)) for one in held])
         names = ", ".join(event.tensor for event in events)
         per = "block" if part in self.programs.blocks else "microbatch"
         row = self._row(
@@ -155,7 +155,7 @@ class Draft(NamedTuple):
 
     def _event(self, part: str, direction: str, event: Event, note: str = "") -> Row:
         step, label = event.step, event.label
-        payload = self._with_scales(event, self._own(step.payload(self._sent_as(event).bits), step.axes))
+        payload = self._with_scales(event, self.own(step.payload(self._sent_as(event).bits), step.axes))
         per = "block" if part in self.programs.blocks else "microbatch"
         row = self._row(
             part, direction, event.sublayer, label, step.kind, step.axes,
@@ -204,7 +204,7 @@ class Draft(NamedTuple):
             dtypes(self.work)[role], payload, count, wire_bytes(kind, count, n, self.convention), 1, per, note,
         )  # fmt: skip
 
-    def _own(self, size: Size, over: tuple[str, ...] = ()) -> Size:
+    def own(self, size: Size, over: tuple[str, ...] = ()) -> Size:
         """A size in tokens of one data-parallel rank; rows for experts, sent ``over`` axes, as tokens."""
         return size._replace(products=tuple(self._of_one_rank(product, over) for product in size.products))
 

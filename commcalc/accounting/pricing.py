@@ -163,9 +163,25 @@ def _entry(row: Row, ledger: Ledger, network: Network | None, algorithm: Algorit
 
 def _stage_seconds(ledger: Ledger, entries: list[Entry], stage: Stage, network: Network, algorithm: Algorithm) -> float:
     """Seconds that a stage communicates in a step."""
-    each = entries[: ledger.of_programs]
-    each += [_entry(row, ledger, network, algorithm) for row in rows_of_stage(ledger, stage)]
+    each = _of_stage(ledger, entries, stage, network, algorithm)
     return sum(entry.time_s * ledger.times_in_step(entry.row, stage) for entry in each)
+
+
+def stage_entries(
+    priced: PricedLedger, stage: Stage, network: Network, algorithm: Algorithm = Algorithm.AUTO
+) -> list[Entry]:
+    """The priced rows of any stage."""
+    if stage == priced.ledger.stage:
+        return list(priced.entries)
+    return _of_stage(priced.ledger, list(priced.entries), stage, network, algorithm)
+
+
+def _of_stage(
+    ledger: Ledger, entries: list[Entry], stage: Stage, network: Network, algorithm: Algorithm
+) -> list[Entry]:
+    """The rows of programs, which stages share, and those of a stage."""
+    its_own = [_entry(row, ledger, network, algorithm) for row in rows_of_stage(ledger, stage)]
+    return [*entries[: ledger.of_programs], *its_own]
 
 
 def _by_group(chosen: list[tuple[Entry, int]], groups: list[str], timed: bool) -> dict[str, Total]:

@@ -79,6 +79,14 @@ def share(leaf: Leaf) -> Fraction:
     return found
 
 
+def efficiency(leaf: Leaf) -> Fraction:
+    """A share of what is possible: above 0, and at most 1."""
+    found = share(leaf)
+    if found > 1:
+        raise UnitError(f"{_shown(leaf)} is above 1", hint="a share of the peak, like 0.6")
+    return found
+
+
 def layers(leaf: Leaf) -> int:
     """A number of layers, of which each is looked at: at least 1, and no more than a file could list."""
     found = whole(leaf)

@@ -4,20 +4,21 @@ Options win over the job file. Without a job and without a model the packaged de
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from commcalc.accounting.choices import Chip, Clock, States
 from commcalc.algebra.collective import Convention
-from commcalc.catalog.about import read_about
-from commcalc.catalog.assign import Assignment, assign
 from commcalc.catalog.fields import Field, read_section
 from commcalc.catalog.hardware import Hardware, read_hardware, with_link
 from commcalc.catalog.models import FIELDS as MODEL_FIELDS
 from commcalc.catalog.models import read_model
-from commcalc.catalog.presets import extended, is_path, load, names
 from commcalc.catalog.provenance import origin
-from commcalc.catalog.sections import LINKS, PARALLELISM, SECTIONS, WORKLOAD
-from commcalc.document import Items, Leaf, Section, parse_document
+from commcalc.catalog.sections import LINKS, MEMORY, PARALLELISM, SECTIONS, STEP, WORKLOAD
+from commcalc.catalog.tree import DEFAULT_JOB as DEFAULT_JOB
+from commcalc.catalog.tree import Request as Request
+from commcalc.catalog.tree import base_of, filled
+from commcalc.document import Leaf, Section
 from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError, raise_all
 from commcalc.network.cost import Algorithm
 from commcalc.transformer.frameworks import HABITS
@@ -26,25 +27,12 @@ from commcalc.transformer.spec import Model, Phase
 from commcalc.transformer.work import Framework, Logits, Parallelism, Recompute, VocabPadding, Workload
 from commcalc.units import parse_rate, parse_seconds
 
-DEFAULT_JOB = "llama-3-70b-h100"
 DEFAULT_SEQUENCE = 4096
 # Choices of an architecture that change what it communicates.
 SHAPES_TRAFFIC = (
     "gated_mlp", "norm", "attention_bias", "attention_output_bias", "mlp_bias", "position_embedding",
     "tie_word_embeddings", "parallel_block",
 )  # fmt: skip
-
-
-class Request(NamedTuple):
-    """What the command line asks: a job (name, file or YAML text), its replacements, and single values."""
-
-    job: str | None = None
-    job_text: str | None = None
-    model: str | None = None
-    hardware: str | None = None
-    assignments: Sequence[Assignment] = ()
-    bandwidths: Sequence[str] = ()
-    latencies: Sequence[str] = ()
 
 
 class Job(NamedTuple):
@@ -56,9 +44,17 @@ class Job(NamedTuple):
     work: Workload
     algorithm: Algorithm
     convention: Convention
+    states: States
+    clock: Clock
     sources: Mapping[str, str]
     assumptions: tuple[str, ...]
     warnings: tuple[tuple[str, str], ...]
+
+    @property
+    def chip(self) -> Chip:
+        """What the device offers; nothing where none is named."""
+        one = self.hardware
+        return Chip() if one is None else Chip(one.flops, one.hbm_bytes, one.hbm_bytes_per_s)
 
 
 class Links(NamedTuple):
@@ -78,7 +74,7 @@ def resolve_links(request: Request) -> Links:
         root.entries["hardware"] = Leaf(request.hardware, request.hardware, f"--hardware {request.hardware}")
         root.keys["hardware"] = "--hardware"
     problems: list[CommcalcError] = []
-    broken = _filled(root, request, ("hardware",), problems)
+    broken = filled(root, request, ("hardware",), problems)
     resolver = _Resolver(root, request, problems, broken)
     hardware = resolver.hardware()
     links = resolver.links(hardware)
@@ -89,84 +85,19 @@ def resolve_links(request: Request) -> Links:
 
 def resolve_job(request: Request) -> Job:
     """Everything the request says, read and checked; all that is wrong is raised together."""
-    root = _base(request)
+    root = base_of(request)
     problems: list[CommcalcError] = []
     for key in root.entries:
         if key not in SECTIONS:
             problems.append(UnknownName("key in the job", key, SECTIONS, where=root.keys[key]))
-    broken = _filled(root, request, ("model", "hardware"), problems)
+    broken = filled(root, request, ("model", "hardware"), problems)
     return _Resolver(root, request, problems, broken).job()
 
 
-def _filled(root: Section, request: Request, kinds: Sequence[str], problems: list[CommcalcError]) -> list[str]:
-    """Put presets and single values into the tree; the kinds that could not be read."""
-    broken: list[str] = []
-    for kind in kinds:
-        try:
-            _expand(root, kind)
-        except CommcalcError as problem:
-            problems += problem.problems
-            broken.append(kind)
-            root.entries.pop(kind)
-    for assignment in request.assignments:
-        if assignment.path.partition(".")[0] in broken:
-            continue
-        try:
-            assign(root, assignment)
-        except CommcalcError as problem:
-            problems.append(problem)
-    return broken
-
-
-def _base(request: Request) -> Section:
-    """The tree that options are laid over: the job, the default job, or nothing."""
-    if request.job_text is not None:
-        root = parse_document(request.job_text, "stdin")
-        root.entries.pop("name", None)
-    elif request.job is not None:
-        root = _job_named(request.job)
-        root.entries.pop("name", None)
-    elif request.model is None:
-        root = load("job", DEFAULT_JOB)
-        root.entries.pop("name", None)
-    else:
-        root = Section("the command line")
-    raise_all(read_about(root, "job")[1])
-    for key in ("sources", "notes", "aliases"):
-        root.entries.pop(key, None)
-    for kind, given in (("model", request.model), ("hardware", request.hardware)):
-        if given is not None:
-            root.entries[kind] = Leaf(given, given, f"--{kind} {given}")
-            root.keys[kind] = f"--{kind}"
-    return root
-
-
-def _job_named(given: str) -> Section:
-    """The job of a name or path; a name that is a model's is told apart."""
-    try:
-        return load("job", given)
-    except UnknownName as problem:
-        if not is_path(given) and any(given.casefold() == name for name in names("model")):
-            problem.hint = f"{given} is a model: --model {given}"
-        raise
-
-
-def _expand(root: Section, kind: str) -> None:
-    """Put the fields of a named model or machine in the place of its name."""
-    node = root.entries.get(kind)
-    if isinstance(node, Leaf):
-        if node.value is None:
-            raise SpecError(f"{kind} has no value", where=node.where)
-        try:
-            root.entries[kind] = load(kind, node.text)
-        except UnknownName as problem:
-            if not node.where.startswith("--"):
-                problem.where = f"{node.where} {kind}"
-            raise
-    elif isinstance(node, Items):
-        raise SpecError(f"a list where one {kind} is expected", where=node.where)
-    elif isinstance(node, Section):
-        root.entries[kind] = extended(kind, node)
+def _with_call_latency(hardware: Hardware | None, seconds: float | None) -> Hardware | None:
+    if hardware is None or seconds is None:
+        return hardware
+    return hardware._replace(network=hardware.network._replace(call_latency_s=seconds))
 
 
 class _Resolver:
@@ -186,11 +117,14 @@ class _Resolver:
         parallel = self.values("parallelism", PARALLELISM)
         work = self.values("workload", WORKLOAD)
         links = self.links(hardware)
+        states, clock = self.values("memory", MEMORY), self.values("step", STEP)
+        hardware = _with_call_latency(hardware, links["call_latency"])
         layout, sp = self.layout(parallel)
         self.habits(parallel, work)
         if parallel["zero"] > 3:
             where = f"{self.sources['parallelism.zero']} parallelism.zero"
             self.problems.append(SpecError(f"zero {parallel['zero']} is none of 0, 1, 2, 3", where=where))
+        self.timed(hardware, work)
         raise_all(self.problems)
         if work["recompute"] is not Recompute.NONE and not work["phase"].training:
             self.warnings.append(
@@ -216,6 +150,8 @@ class _Resolver:
             work=Workload(**work),
             algorithm=links["algorithm"],
             convention=links["convention"],
+            states=States(**states),
+            clock=Clock(**clock),
             sources=self.sources,
             assumptions=tuple(self.assumptions(model, hardware, work["phase"], work["sequence_length"])),
             warnings=tuple(self.warnings),
@@ -277,11 +213,30 @@ class _Resolver:
     def links(self, hardware: Hardware | None) -> dict[str, Any]:
         """Algorithm and convention; an algorithm needs a machine."""
         links = self.values("links", LINKS)
-        if links["algorithm"] is not Algorithm.AUTO and hardware is None and not self.broken:
-            where = f"{self.sources['links.algorithm']} links.algorithm"
-            hint = "add --hardware or --bandwidth"
-            self.problems.append(UsageError("an algorithm but nothing to run it on", where=where, hint=hint))
+        asked = {
+            "algorithm": ("an algorithm but nothing to run it on", links["algorithm"] is not Algorithm.AUTO),
+            "call_latency": ("a cost of calls but nothing that they run on", links["call_latency"] is not None),
+        }
+        for key, (message, given) in asked.items():
+            if given and hardware is None and not self.broken:
+                where = f"{self.sources[f'links.{key}']} links.{key}"
+                self.problems.append(UsageError(message, where=where, hint="add --hardware or --bandwidth"))
         return links
+
+    def timed(self, hardware: Hardware | None, work: dict[str, Any]) -> None:
+        """Where a step is asked to be timed in some way, the machine must say how fast it computes."""
+        asked = [key for key in STEP if self.sources[f"step.{key}"] != "default"]
+        if not asked or self.broken or (hardware is not None and work["dtype"] in hardware.flops):
+            return
+        where = f"{self.sources[f'step.{asked[0]}']} step.{asked[0]}"
+        if hardware is None:
+            message = "no machine whose step could be timed"
+            self.problems.append(UsageError(message, where=where, hint="--hardware NAME"))
+            return
+        known = ", ".join(hardware.flops) or "none"
+        message = f"{hardware.name} gives no FLOP/s in {work['dtype']}; it gives {known}"
+        hint = f"--set hardware.chip.flops.{work['dtype']}='900 TFLOP/s', or another --dtype"
+        self.problems.append(SpecError(message, where=where, hint=hint))
 
     def assumptions(self, model: Model, hardware: Hardware | None, phase: Phase, length: int) -> list[str]:
         """What was taken for granted before anything was derived."""

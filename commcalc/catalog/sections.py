@@ -5,16 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from commcalc.accounting.choices import NO_MASTER, Combine, Optimizer, Part, Scores
+from commcalc.accounting.rows import AXES
 from commcalc.algebra.collective import Convention
-from commcalc.catalog.fields import Field, dtype, factor, flag, one_of, order, share, size, tokens, whole, whole_or_zero
+from commcalc.catalog.fields import (
+    Field,
+    dtype,
+    efficiency,
+    factor,
+    flag,
+    one_of,
+    order,
+    seconds,
+    share,
+    size,
+    tokens,
+    whole,
+    whole_or_zero,
+)
 from commcalc.catalog.models import FIELDS as MODEL_FIELDS
 from commcalc.document import Leaf
-from commcalc.errors import UnknownName
+from commcalc.errors import UnitError, UnknownName
 from commcalc.network.cost import Algorithm
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Phase
 from commcalc.transformer.work import (
     DEFAULT_ORDER,
+    AttentionKernel,
     CpComm,
     Dispatch,
     Framework,
@@ -25,7 +42,7 @@ from commcalc.transformer.work import (
     Schedule,
     VocabPadding,
 )
-from commcalc.units import Dtype
+from commcalc.units import Dtype, parse_parameters
 
 
 def modules(leaf: Leaf) -> tuple[Module, ...]:
@@ -35,6 +52,37 @@ def modules(leaf: Leaf) -> tuple[Module, ...]:
         if name not in Module.__members__.values():
             raise UnknownName("module to recompute", name, [*Module])
     return tuple(Module(name) for name in dict.fromkeys(names))
+
+
+def parts(leaf: Leaf) -> tuple[Part, ...]:
+    """What lies on the host, joined by commas."""
+    names = [name.strip() for name in leaf.text.split(",")]
+    for name in names:
+        if name not in Part.__members__.values():
+            raise UnknownName("part of memory", name, [*Part])
+    return tuple(Part(name) for name in dict.fromkeys(names))
+
+
+def overlap(leaf: Leaf) -> tuple[str, ...]:
+    """Groups joined by commas; ``none``, or ``full`` for all."""
+    known = {"none": (), "full": AXES}
+    names = [name.strip() for name in leaf.text.split(",")]
+    for name in names:
+        if name not in (*AXES, *known):
+            raise UnknownName("group", name, [*AXES, *known])
+    if len(names) > 1 and set(names) & known.keys():
+        raise UnitError(f"{leaf.text!r} names groups beside none or full", hint="write it like dp,pp")
+    return known.get(names[0], tuple(dict.fromkeys(names)))
+
+
+def master(leaf: Leaf) -> object:
+    """An element type, or ``none``."""
+    return NO_MASTER if leaf.text == NO_MASTER else dtype(leaf)
+
+
+def many(leaf: Leaf) -> int:
+    """A number as people write large ones: ``300e9``, ``15T``."""
+    return whole(leaf, parse_parameters)
 
 
 PARALLELISM = {
@@ -68,6 +116,9 @@ WORKLOAD = {
     "dtype": Field(dtype, Dtype.BF16, "bf16", tuple(Dtype)),
     "grad_dtype": Field(dtype, Dtype.FP32, "fp32", tuple(Dtype)),
     "recompute": one_of(Recompute, Recompute.NONE),
+    "recompute_layers": Field(whole, 1, "4"),
+    "attention": one_of(AttentionKernel, AttentionKernel.FLASH),
+    "dropout": Field(flag, False, "true"),
     "recompute_modules": Field(modules, (Module.CORE_ATTN,), "core_attn,mlp", tuple(Module), joined=True),
     "regather": Field(flag, None, "true"),
     "logits": one_of(Logits),
@@ -81,11 +132,36 @@ WORKLOAD = {
     "combine_dtype": Field(dtype, None, "bf16", tuple(Dtype)),
     "predict_layers": Field(whole_or_zero, 0, "1"),
 }
-LINKS = {"algorithm": one_of(Algorithm, Algorithm.AUTO), "convention": one_of(Convention, Convention.EXACT)}
+MEMORY = {
+    "param_dtype": Field(dtype, None, "fp32", tuple(Dtype)),
+    "optimizer": one_of(Optimizer, Optimizer.ADAM),
+    "moment_dtype": Field(dtype, Dtype.FP32, "fp32", tuple(Dtype)),
+    "master_dtype": Field(master, None, "fp32 or none", (*Dtype, NO_MASTER)),
+    "main_grad_dtype": Field(dtype, None, "fp32", tuple(Dtype)),
+    "kv_dtype": Field(dtype, None, "fp8", tuple(Dtype)),
+    "offload": Field(parts, (), "optimizer,activations", tuple(Part), joined=True),
+    "host_bytes": Field(size, None, "256 GB"),
+    "must_fit": Field(flag, False, "true"),
+}
+STEP = {
+    "efficiency": Field(efficiency, Fraction(1), "0.6"),
+    "hbm_efficiency": Field(efficiency, Fraction(1), "0.8"),
+    "overlap": Field(overlap, (), "dp,pp", (*AXES, "none", "full"), joined=True),
+    "combine": one_of(Combine, Combine.ADDED),
+    "scores": one_of(Scores, Scores.FULL),
+    "train_tokens": Field(many, None, "300e9 or 15T"),
+}
+LINKS = {
+    "algorithm": one_of(Algorithm, Algorithm.AUTO),
+    "convention": one_of(Convention, Convention.EXACT),
+    "call_latency": Field(seconds, None, "90us"),
+}
 SECTIONS: Mapping[str, Mapping[str, Field]] = {
     "model": MODEL_FIELDS,
     "hardware": {},
     "parallelism": PARALLELISM,
     "workload": WORKLOAD,
+    "memory": MEMORY,
+    "step": STEP,
     "links": LINKS,
 }

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from commcalc.accounting.ledger import build
+from commcalc.accounting.outlook import Outlook, outlook_of
 from commcalc.accounting.pricing import PricedLedger, price_ledger
 from commcalc.catalog.job import Job, resolve_job
 from commcalc.cli import options as o
@@ -75,6 +76,25 @@ def ledger(
     reshard: o.Reshard = None,
     bucket: o.Bucket = None,
     defer_all_reduce: o.DeferAllReduce = None,
+    recompute_layers: o.RecomputeLayers = None,
+    attention: o.AttentionOption = None,
+    dropout: o.Dropout = None,
+    param_dtype: o.ParamDtype = None,
+    optimizer: o.Optimizer = None,
+    moment_dtype: o.MomentDtype = None,
+    master_dtype: o.MasterDtype = None,
+    main_grad_dtype: o.MainGradDtype = None,
+    kv_dtype: o.KvDtype = None,
+    offload: o.Offload = None,
+    host_memory: o.HostMemory = None,
+    must_fit: o.MustFit = None,
+    efficiency: o.Efficiency = None,
+    hbm_efficiency: o.HbmEfficiency = None,
+    overlap: o.Overlap = None,
+    combine: o.CombineOption = None,
+    scores: o.ScoresOption = None,
+    train_tokens: o.TrainTokens = None,
+    call_latency: o.CallLatency = None,
     bandwidth: o.Bandwidth = None,
     latency: o.Latency = None,
     algorithm: o.AlgorithmOption = None,
@@ -104,8 +124,9 @@ def ledger(
     book = build(found.model, found.parallel, found.work, found.convention)
     network = found.hardware.network if found.hardware else None
     priced = price_ledger(book, network, found.algorithm)
-    priced = _with_notes(priced, found)
-    text = _text(priced, found, style, explain=explain, tensors=tensors, ranks=ranks, no_color=no_color)
+    outlook = outlook_of(priced, found.chip, network, found.algorithm, found.states, found.clock)
+    priced = _with_notes(priced, found, outlook)
+    text = _text(priced, found, outlook, style, explain=explain, tensors=tensors, ranks=ranks, no_color=no_color)
     warn(priced.warnings)
     write(text)
 
@@ -120,18 +141,26 @@ def _one_table(style: Format, *, explain: bool, tensors: bool, ranks: bool) -> N
         raise UsageError("--tensors and --ranks are two tables", where=f"--format {style}", hint="ask for one of them")
 
 
-def _with_notes(priced: PricedLedger, job: Job) -> PricedLedger:
+def _with_notes(priced: PricedLedger, job: Job, outlook: Outlook) -> PricedLedger:
     """The same with what the job itself assumed and warned of."""
     from commcalc.accounting.rows import Warn
 
     return priced._replace(
-        warnings=(*(Warn(*warning) for warning in job.warnings), *priced.warnings),
-        assumptions=(*job.assumptions, *priced.assumptions),
+        warnings=(*(Warn(*warning) for warning in job.warnings), *priced.warnings, *outlook.warnings),
+        assumptions=(*job.assumptions, *priced.assumptions, *outlook.assumptions),
     )
 
 
 def _text(
-    priced: PricedLedger, job: Job, style: Format, *, explain: bool, tensors: bool, ranks: bool, no_color: bool
+    priced: PricedLedger,
+    job: Job,
+    outlook: Outlook,
+    style: Format,
+    *,
+    explain: bool,
+    tensors: bool,
+    ranks: bool,
+    no_color: bool,
 ) -> str:
     from commcalc.report import json as as_json
     from commcalc.report import ledger as report
@@ -147,7 +176,9 @@ def _text(
 
         groups = rank_groups(priced.ledger, job.hardware.network if job.hardware else None)
     if style is Format.JSON:
-        return as_json.render_json(report.ledger_document(priced, job, explain=explain, tensors=lines, ranks=groups))
+        return as_json.render_json(
+            report.ledger_document(priced, job, outlook, explain=explain, tensors=lines, ranks=groups)
+        )
     if style in (Format.JSONL, Format.CSV):
         records = [report.row_record(entry, priced.ledger.times_in_step(entry.row)) for entry in priced.entries]
         if lines is not None:
@@ -159,9 +190,10 @@ def _text(
         from commcalc.report.table import render_csv
 
         return render_csv(records)
+    from commcalc.report.step import outlook_tables
     from commcalc.report.table import Terminal, folded, render, render_markdown
 
-    tables = report.ledger_tables(priced)
+    tables = [*report.ledger_tables(priced), *outlook_tables(outlook)]
     if lines is not None:
         tables.append(report.tensors_table(lines))
     if groups is not None:

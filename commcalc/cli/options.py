@@ -96,6 +96,32 @@ Latency = Annotated[
 ]
 AlgorithmOption = Annotated[Text, _text("--algorithm", "NAME", "auto, ring, in-network, hierarchical, ...")]
 ConventionOption = Annotated[Text, _text("--convention", "NAME", "exact, or textbook (drops (n-1)/n).")]
+RecomputeLayers = Annotated[Text, _text("--recompute-layers", "N", "Layers that full recomputation runs at once [1].")]
+AttentionOption = Annotated[Text, _text("--attention", "KERNEL", "flash, or unfused, which keeps its scores [flash].")]
+Dropout = Annotated[
+    Optional[bool], typer.Option("--dropout/--no-dropout", help="Masks of dropout are kept [none].", show_default=False)
+]
+ParamDtype = Annotated[Text, _text("--param-dtype", "DTYPE", "Type in which parameters are stored [--dtype].")]
+Optimizer = Annotated[Text, _text("--optimizer", "NAME", "adam, momentum or sgd: 2, 1 or 0 moments [adam].")]
+MomentDtype = Annotated[Text, _text("--moment-dtype", "DTYPE", "Type of the optimizer's moments [fp32].")]
+MasterDtype = Annotated[Text, _text("--master-dtype", "DTYPE|none", "Type of its copy of the parameters [fp32].")]
+MainGradDtype = Annotated[Text, _text("--main-grad-dtype", "DTYPE", "Type of its copy of the gradients [no copy].")]
+KvDtype = Annotated[Text, _text("--kv-dtype", "DTYPE", "Type of cached keys and values [--dtype].")]
+Offload = Annotated[Text, _text("--offload", "LIST", "What lies on the host, like optimizer,activations.")]
+HostMemory = Annotated[Text, _text("--host-memory", "SIZE", "Memory of the host for each device, like 128GB.")]
+MustFit = Annotated[
+    Optional[bool],
+    typer.Option("--must-fit/--no-must-fit", help="A model that does not fit is status 3.", show_default=False),
+]
+Efficiency = Annotated[Text, _text("--efficiency", "X", "Share of peak FLOP/s that kernels reach, 0 to 1 [1].")]
+HbmEfficiency = Annotated[Text, _text("--hbm-efficiency", "X", "Share of the memory's bandwidth, 0 to 1 [1].")]
+Overlap = Annotated[Text, _text("--overlap", "GROUPS", "Groups that run beside compute: none, full, or dp,pp [none].")]
+CombineOption = Annotated[Text, _text("--combine", "HOW", "Times of overlapping groups: added or largest [added].")]
+ScoresOption = Annotated[Text, _text("--scores", "WHICH", "Pairs that attention multiplies: full or causal [full].")]
+TrainTokens = Annotated[Text, _text("--train-tokens", "N", "Tokens of a whole run, like 15T: how long it takes.")]
+CallLatency = Annotated[
+    Text, _text("--call-latency", "TIME", "Fixed cost of a call, in place of the links' latencies, like 90us.")
+]
 GroupSize = Annotated[Text, _text("--group-size", "N", "Devices that take part.")]
 Bytes = Annotated[Text, _text("--bytes", "SIZE", "Payload as nccl-tests counts it, like 128MiB.")]
 InNetwork = Annotated[bool, typer.Option("--in-network", help="The switch reduces (NVLS, SHARP).", show_default=False)]
@@ -148,6 +174,25 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "bucket": ("workload.bucket_bytes", "--bucket"),
     "defer_all_reduce": ("workload.defer_all_reduce", "--defer-all-reduce"),
     "predict_layers": ("workload.predict_layers", "--predict-layers"),
+    "recompute_layers": ("workload.recompute_layers", "--recompute-layers"),
+    "attention": ("workload.attention", "--attention"),
+    "dropout": ("workload.dropout", "--dropout"),
+    "param_dtype": ("memory.param_dtype", "--param-dtype"),
+    "optimizer": ("memory.optimizer", "--optimizer"),
+    "moment_dtype": ("memory.moment_dtype", "--moment-dtype"),
+    "master_dtype": ("memory.master_dtype", "--master-dtype"),
+    "main_grad_dtype": ("memory.main_grad_dtype", "--main-grad-dtype"),
+    "kv_dtype": ("memory.kv_dtype", "--kv-dtype"),
+    "offload": ("memory.offload", "--offload"),
+    "host_memory": ("memory.host_bytes", "--host-memory"),
+    "must_fit": ("memory.must_fit", "--must-fit"),
+    "efficiency": ("step.efficiency", "--efficiency"),
+    "hbm_efficiency": ("step.hbm_efficiency", "--hbm-efficiency"),
+    "overlap": ("step.overlap", "--overlap"),
+    "combine": ("step.combine", "--combine"),
+    "scores": ("step.scores", "--scores"),
+    "train_tokens": ("step.train_tokens", "--train-tokens"),
+    "call_latency": ("links.call_latency", "--call-latency"),
     "algorithm": ("links.algorithm", "--algorithm"),
     "convention": ("links.convention", "--convention"),
 }

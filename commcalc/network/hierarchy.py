@@ -65,9 +65,23 @@ def price(
 
     With ``auto`` the fastest that the level offers (the first of equals). A named algorithm is taken where the kind can
     use it; a kind that cannot (a gather where ``in-network`` is named) takes the usual one of its level. ``ring``
-    across levels is one flat ring of several channels. `UsageError` where the level does not offer the algorithm.
+    across levels is one flat ring of several channels. `UsageError` where the level does not offer the algorithm. A
+    network with a fixed cost of every call has it in place of the latency that its levels come to.
     """
-    algorithm = Algorithm(algorithm)
+    found = _price(kind, payload_bytes, placement, network, Algorithm(algorithm), convention)
+    if network.call_latency_s is None:
+        return found
+    return found._replace(cost=found.cost._replace(steps=0, latency_s=network.call_latency_s), runner_up=None)
+
+
+def _price(
+    kind: Kind,
+    payload_bytes: Number,
+    placement: Placement,
+    network: Network,
+    algorithm: Algorithm,
+    convention: Convention,
+) -> Priced:
     if algorithm is Algorithm.AUTO:
         found = ways(kind, payload_bytes, placement, network, convention).offered
         if len(found) == 1:

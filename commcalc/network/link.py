@@ -132,6 +132,8 @@ class Network(NamedTuple):
     """Levels, innermost first: each domain of a level lies inside one domain of the next."""
 
     levels: tuple[Level, ...]
+    # A fixed cost of every call, in place of what the levels' latencies come to; None: theirs.
+    call_latency_s: float | None = None
 
     def inside(self, index: int) -> int:
         """Devices in one domain of the level inside level ``index``; 1 below the innermost."""

@@ -10,12 +10,14 @@ from commcalc import __version__
 from commcalc.accounting.explain import counted, explain_row
 from commcalc.accounting.ledger import Ledger
 from commcalc.accounting.links import evidence_record
+from commcalc.accounting.outlook import Outlook
 from commcalc.accounting.pricing import Entry, PricedLedger, Total
 from commcalc.accounting.programs import PREDICTION
 from commcalc.accounting.rows import GROUPS, Row
 from commcalc.catalog.hardware import hardware_values
 from commcalc.catalog.job import Job
 from commcalc.network.hierarchy import Phase, Priced
+from commcalc.report.step import outlook_documents
 from commcalc.report.table import Column, Table
 from commcalc.transformer.spec import MADE_DIMS
 from commcalc.transformer.work import Framework
@@ -31,6 +33,7 @@ _PASSES = ("forward", "recompute", "backward", "update")
 def ledger_document(
     priced: PricedLedger,
     job: Job,
+    outlook: Outlook,
     *,
     explain: bool = False,
     tensors: tuple[TensorLine, ...] | None = None,
@@ -53,6 +56,7 @@ def ledger_document(
             scope: {group: _total(total) for group, total in groups.items()} for scope, groups in priced.totals.items()
         }
         | _by_kind(priced),
+        **outlook_documents(outlook),
     }
     if tensors is not None:
         document["tensors"] = [line.record() for line in tensors]
@@ -84,6 +88,8 @@ def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
         "hardware": {} if job.hardware is None else {"name": job.hardware.name, **hardware_values(job.hardware)},
         "parallelism": parallel,
         "workload": _values(ledger.work) | {"microbatches": ledger.microbatches},
+        "memory": _values(job.states),
+        "step": _values(job.clock),
         "links": {"algorithm": job.algorithm, "convention": job.convention},
         "sizes": {name: size for name, size in ledger.sizes.items() if name not in GROUPS and name in named},
         "stages": [

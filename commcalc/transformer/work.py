@@ -35,6 +35,13 @@ class Module(StrEnum):
     MLA_UP_PROJ = "mla_up_proj"
 
 
+class AttentionKernel(StrEnum):
+    """Whether scores of attention are written to memory: ``flash`` kernels make them again, ``unfused`` ones do."""
+
+    FLASH = "flash"
+    UNFUSED = "unfused"
+
+
 class Logits(StrEnum):
     """Of which positions prefill makes logits: of the last of each sequence, which is sampled, or of all."""
 
@@ -200,7 +207,12 @@ class Workload(NamedTuple):
     grad_dtype: Dtype = Dtype.FP32
     recompute: Recompute = Recompute.NONE
     recompute_modules: tuple[Module, ...] = (Module.CORE_ATTN,)
+    # Layers between two inputs that full recomputation keeps.
+    recompute_layers: int = 1
     regather: bool = True
+    attention: AttentionKernel = AttentionKernel.FLASH
+    # Hidden states and attention drop elements, whose masks are kept.
+    dropout: bool = False
     logits: Logits = Logits.SAMPLED
     # Prediction layers that are trained beside the model's own (of its num_nextn_predict_layers).
     predict_layers: int = 0

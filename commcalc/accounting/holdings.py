@@ -1,0 +1,192 @@
+"""What one device keeps of parameters, their gradients and the optimizer's states, and of the cache of keys and values.
+
+    stored in      ZeRO 0   ZeRO 1      ZeRO 2      ZeRO 3
+    weights        whole    whole       whole       shards
+    gradients      whole    whole       shards      shards
+    optimizer      whole    shards      shards      shards
+
+Sources: Rajbhandari et al. 2019, arXiv:1910.02054, figure 1 and table 1; Megatron-LM docs, dist_optimizer (bytes a
+parameter by types of parameters and gradients).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from commcalc.accounting.choices import States
+from commcalc.accounting.data_parallel import shards
+from commcalc.accounting.draft import Draft
+from commcalc.accounting.programs import EMBEDDING, HEAD, copies_of, replicating
+from commcalc.accounting.rows import ROOT, Stage
+from commcalc.algebra.program import Role, Rule
+from commcalc.algebra.sharding import Sharding
+from commcalc.algebra.size import Size
+from commcalc.transformer.layers import Attention
+from commcalc.transformer.work import Framework, Reshard
+from commcalc.units import Dtype
+
+
+class Holdings(NamedTuple):
+    """Bytes of parameters as stored, of their gradients, and of what the optimizer keeps; ``elements`` as used."""
+
+    elements: int
+    weights: int
+    gradients: int
+    optimizer: int
+
+
+class _Weight(NamedTuple):
+    program: str
+    name: str
+    sharding: Sharding
+    times: int
+
+
+def holdings(draft: Draft, stage: Stage, states: States) -> Holdings:
+    """Parameters of a stage with all that belongs to them; without gradients and optimizer outside of training."""
+    parallel, work, sizes = draft.parallel, draft.work, draft.sizes
+    used, stored, sharded = 0, 0, 0
+    groups: dict[int, int] = {}
+    for one in _weights(draft, stage):
+        elements = int(Size((one.sharding.local_elements(),), 8).value(sizes))
+        used += one.times * elements
+        ways = _ways(draft, one.name)
+        held = shards(draft.programs, parallel, one.program, one.name, sizes) if parallel.zero == 3 else []
+        stored += one.times * (int(Size(tuple(held), 8).value(sizes)) if held else elements)
+        groups[ways] = groups.get(ways, 0) + one.times * elements
+    sharded = sum(-(-elements // ways) for ways, elements in groups.items())
+    types = stored_as(draft, states)
+    zero = parallel.zero if work.phase.training else 0
+    weights = _bytes(stored if zero == 3 else used, types)
+    if not work.phase.training:
+        return Holdings(used, weights, 0, 0)
+    of_optimizer = {0: used, 1: sharded, 2: sharded, 3: stored}[zero]
+    gradients = _bytes({0: used, 1: used, 2: sharded, 3: stored}[zero], work.grad_dtype)
+    optimizer = states.optimizer.moments * _bytes(of_optimizer, states.moment_dtype)
+    for copy in (states.master(types), states.main_grad_dtype):
+        optimizer += _bytes(of_optimizer, copy) if copy else 0
+    return Holdings(used, weights, gradients, optimizer)
+
+
+def stored_as(draft: Draft, states: States) -> Dtype:
+    """The type in which parameters lie: torchtitan trains in fp32 and casts what it gathers."""
+    if states.param_dtype is not None:
+        return states.param_dtype
+    training = draft.work.phase.training
+    return Dtype.FP32 if training and draft.parallel.framework is Framework.TORCHTITAN else draft.work.dtype
+
+
+def _bytes(elements: int, dtype: Dtype) -> int:
+    return -(-elements * dtype.bits // 8)
+
+
+def _weights(draft: Draft, stage: Stage) -> Iterator[_Weight]:
+    """Every weight of a stage with how many layers have one; embedding and head once, a tied table once."""
+    seen: set[str] = set()
+    for name, derivation in draft.programs.derivations.items():
+        ends = name in (EMBEDDING, HEAD)
+        times = min(stage.times[name], 1) if ends else stage.times[name]
+        for tensor in derivation.program.tensors.values() if times else ():
+            if tensor.role is not Role.WEIGHT or tensor.sharding is None or (ends and tensor.name in seen):
+                continue
+            seen.add(tensor.name)
+            yield _Weight(name, tensor.name, tensor.sharding, times)
+
+
+def _ways(draft: Draft, weight: str) -> int:
+    """Ranks over which what belongs to a weight is sharded."""
+    layout, parallel = draft.programs.layout, draft.parallel
+    replicas = replicating(parallel, layout)
+    return layout.mesh.size([axis for axis in copies_of(weight, layout) if axis not in replicas])
+
+
+def gathered(draft: Draft, stage: Stage) -> int:
+    """Bytes of parameters that ZeRO 3 holds whole beside its shards, and of gradients before they are scattered.
+
+    A block and the next one, prefetched; what is not resharded stays. Source: PyTorch FSDP2, which gathers the next
+    group while one computes (torch/distributed/fsdp, FSDPParamGroup).
+    """
+    if draft.parallel.zero != 3 or not draft.work.phase.training:
+        return 0
+    groups: dict[str, int] = {}
+    for one in _weights(draft, stage):
+        if _ways(draft, one.name) == 1:
+            continue
+        part = ROOT if one.program in (EMBEDDING, HEAD) else one.program
+        groups[part] = groups.get(part, 0) + int(Size((one.sharding.local_elements(),), 8).value(draft.sizes))
+    blocks = {part: size for part, size in groups.items() if part != ROOT}
+    root, largest = groups.get(ROOT, 0), max(blocks.values(), default=0)
+    count = sum(stage.times[part] for part in blocks)
+    kept = {
+        Reshard.BLOCKS: root + min(count, 2) * largest,
+        Reshard.ALL: max(root, min(count, 2) * largest),
+        Reshard.NEVER: root + sum(stage.times[part] * size for part, size in blocks.items()),
+    }[draft.work.reshard]
+    return _bytes(kept, draft.work.dtype) + _bytes(max(largest, root), draft.work.grad_dtype)
+
+
+def cache_bytes(draft: Draft, layers: dict[tuple[str, Attention], int], states: States) -> int:
+    """Bytes of keys and values that one device keeps for all its sequences; a window or chunk of them where so.
+
+    Latent attention keeps its latent and rotary key, whole on every rank; linear attention a state for each head
+    (`transformer.cache` has the same undivided).
+    """
+    work, parallel = draft.work, draft.parallel
+    if work.phase.training:
+        return 0
+    sequences = work.global_batch_size // parallel.dp
+    bits = (states.kv_dtype or work.dtype).bits
+    context, model = work.sequence_length, draft.model
+    looks = {Attention.SLIDING: model.sliding_window, Attention.CHUNKED: model.attention_chunk_size}
+    held = 0
+    for (name, attention), count in layers.items():
+        tokens = min(looks.get(attention) or context, context)
+        held += count * sequences * _cached(draft, name, -(-tokens // parallel.cp), bits)
+    return held
+
+
+def _cached(draft: Draft, name: str, tokens: int, bits: int) -> int:
+    """Bytes that a layer keeps for one sequence."""
+    sizes, layout = draft.sizes, draft.programs.layout
+    elements = 0
+    for placed in draft.programs.derivations[name].placed:
+        op = placed.op
+        if op.rule is Rule.ATTEND and "LKV" in sizes and draft.model.kv_lora_rank:
+            elements += tokens * (sizes["LKV"] + sizes["R"])
+        elif op.rule is Rule.ATTEND:
+            for value in dict(zip(op.inputs[1:], placed.inputs[1:], strict=True)).values():
+                heads = [axis for axes in value.split for axis in axes if axis not in layout.replicas]
+                each = Sharding.of(value.dims[1:], {value.dims[1]: tuple(heads)})
+                elements += tokens * int(Size((each.local_elements(),), 8).value(sizes))
+        elif op.rule is Rule.SCAN and not placed.weights:
+            values, keys = placed.output, placed.inputs[0]
+            state = Sharding.of((*values.dims[1:], keys.dims[-1]), {values.dims[1]: values.axes_of(values.dims[1])})
+            elements += int(Size((state.local_elements(),), 8).value(sizes))
+        elif op.rule is Rule.SCAN:
+            row = Sharding.of(
+                placed.output.dims[1:], {dim: placed.output.axes_of(dim) for dim in placed.output.dims[1:]}
+            )
+            elements += (sizes["CONV"] - 1) * int(Size((row.local_elements(),), 8).value(sizes))
+    if draft.model.index_layers:  # one key a token and layer, for all heads of the indexer
+        elements += tokens * draft.model.index_head_dim
+    return -(-elements * bits // 8)
+
+
+def read_in_decoding(draft: Draft, stage: Stage, states: States) -> int:
+    """Bytes of weights that one device reads for one token of each sequence; rows of a table that is looked up apart.
+
+    Of experts those that some token chose, on average where choices are even: E(1 - (1 - C/E)^tokens) of E.
+    """
+    sizes, read = draft.sizes, 0
+    tied = draft.model.tie_word_embeddings
+    for one in _weights(draft, stage):
+        elements = one.times * int(Size((one.sharding.local_elements(),), 8).value(sizes))
+        if one.program == EMBEDDING and not (tied and stage.times[HEAD]):
+            continue
+        if one.name.startswith("We_"):
+            tokens = draft.work.tokens * (draft.parallel.dp if draft.parallel.moves_tokens else 1)
+            share = 1 - (1 - sizes["C"] / sizes["E"]) ** tokens
+            elements = -(-int(elements * share * 1024) // 1024)
+        read += elements
+    return _bytes(read, stored_as(draft, states))

@@ -1,0 +1,134 @@
+"""Memory and the step of a priced ledger together, with what is to be said of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from commcalc.accounting.choices import Chip, Clock, Combine, Scores, States
+from commcalc.accounting.memory import Memory, fullest, memory_of, misfits
+from commcalc.accounting.overlap import cannot_overlap, refused
+from commcalc.accounting.pricing import PricedLedger
+from commcalc.accounting.rows import AXES, Warn
+from commcalc.accounting.step import Machine, Step, can_time, step_of
+from commcalc.errors import SpecError, raise_all
+from commcalc.network.cost import Algorithm
+from commcalc.network.link import Network
+from commcalc.transformer.spec import Phase
+from commcalc.transformer.work import AttentionKernel, Recompute
+from commcalc.units import format_bytes, format_flops
+
+
+class Outlook(NamedTuple):
+    """Memory of every stage, and the step; None where a size, a rate or the machine is not known."""
+
+    memory: tuple[Memory, ...] | None
+    step: Step | None
+    warnings: tuple[Warn, ...]
+    assumptions: tuple[str, ...]
+
+
+def outlook_of(
+    priced: PricedLedger, chip: Chip, network: Network | None, algorithm: Algorithm, states: States, clock: Clock
+) -> Outlook:
+    """What fits and how long it takes; `IllegalDegree` or `UsageError` for what was demanded and cannot be."""
+    ledger = priced.ledger
+    raise_all(refused(clock.overlap, ledger.parallel, ledger.work))
+    lacking = _lacking(priced)
+    if lacking:
+        why = f"memory and step are not counted: the model does not give {', '.join(lacking)}"
+        if states.must_fit or states.offload:
+            raise SpecError(why, where="--must-fit" if states.must_fit else "--offload")
+        return Outlook(None, None, (), (why, _NOTHING_HIDDEN))
+    memory = memory_of(ledger, states, chip.hbm_bytes)
+    raise_all(misfits(memory, states))
+    step = None
+    if network is not None:
+        step = step_of(priced, Machine(chip, network, algorithm), clock, states)
+    said = [*_of_memory(priced, states), *_of_step(priced, chip, clock, step)]
+    return Outlook(memory, step, tuple(_warnings(priced, chip, clock, memory, timed=network is not None)), tuple(said))
+
+
+_NOTHING_HIDDEN = "no communication is hidden behind compute"
+
+
+def _lacking(priced: PricedLedger) -> list[str]:
+    """Sizes of weights and tensors that the model does not give, by its keys."""
+    from commcalc.transformer.spec import key_of
+
+    sizes, derivations = priced.ledger.sizes, priced.ledger.derivations
+    dims = {dim for one in derivations.values() for tensor in one.program.tensors.values() for dim in tensor.dims}
+    return sorted({key_of(dim) for dim in dims - sizes.keys()})
+
+
+def _of_memory(priced: PricedLedger, states: States) -> list[str]:
+    """What the bytes of memory are of."""
+    from commcalc.accounting.draft import Draft
+    from commcalc.accounting.holdings import stored_as
+
+    ledger, work = priced.ledger, priced.ledger.work
+    draft = Draft(ledger.model, ledger.parallel, work, ledger.convention, ledger.programs, ledger.sizes)
+    stored = stored_as(draft, states)
+    if not work.phase.training:
+        return [
+            f"memory: weights in {stored}, keys and values in {states.kv_dtype or work.dtype} for "
+            f"{work.global_batch_size // ledger.parallel.dp} sequences of {work.sequence_length} tokens on a device, "
+            "the operation that holds most at once, and the buffer of the largest call"
+        ]
+    master = states.master(stored)
+    copies = [f"{states.optimizer.moments} moments in {states.moment_dtype}"] if states.optimizer.moments else []
+    copies += [f"a copy of the parameters in {master}"] if master else []
+    copies += [f"a copy of the gradients in {states.main_grad_dtype}"] if states.main_grad_dtype else []
+    kept = {
+        Recompute.NONE: "all that derivatives read",
+        Recompute.SELECTIVE: "what derivatives read and does not run again",
+        Recompute.FULL: "the input of every layer, or of as many as run again at once, and all of those while they run",
+    }[work.recompute]
+    scores = "" if work.attention is AttentionKernel.FLASH else ", scores of attention too"
+    return [
+        f"memory: parameters in {stored}, gradients in {work.grad_dtype}, {states.optimizer}: "
+        f"{', '.join(copies) or 'nothing beside them'}",
+        f"activations: {kept}{scores}; {'with' if work.dropout else 'without'} masks of dropout; statistics of a token "
+        "(norms, softmax), buffers of libraries and fragments are not counted",
+    ]
+
+
+def _of_step(priced: PricedLedger, chip: Chip, clock: Clock, step: Step | None) -> list[str]:
+    """What the times of a step rest on."""
+    if step is None:
+        return [_NOTHING_HIDDEN]
+    work = priced.ledger.work
+    peak = format_flops(chip.flops[work.dtype])
+    best = " (an upper bound of speed: --efficiency)" if clock.efficiency == 1 else ""
+    said = [f"compute: FLOPs of products and attention at {float(clock.efficiency):g} of {peak} in {work.dtype}{best}"]
+    if work.phase is Phase.DECODE:
+        said.append(
+            f"decode: weights and cache are read at {float(clock.hbm_efficiency):g} of the memory's bandwidth, "
+            "of experts those that some token chose; products no faster than their weights"
+        )
+    elif clock.scores is Scores.FULL:
+        said.append("attention is counted over all pairs of tokens, as published MFU is; --scores causal halves it")
+    if not clock.overlap:
+        return [*said, _NOTHING_HIDDEN]
+    who = "every group" if set(clock.overlap) >= set(AXES) else ", ".join(clock.overlap)
+    how = "their times are added" if clock.combine is Combine.ADDED else "the larger of their times counts"
+    said.append(f"{who} runs beside the compute of its pass, {how}; the rest is exposed")
+    return said
+
+
+def _warnings(priced: PricedLedger, chip: Chip, clock: Clock, memory: tuple[Memory, ...], *, timed: bool) -> list[Warn]:
+    """What does not fit, and what could not be timed."""
+    ledger, found = priced.ledger, list[Warn]()
+    worst = fullest(memory)
+    if worst.margin is not None and worst.margin < 0:
+        of = f" (stage {worst.stage})" if len(memory) > 1 else ""
+        needs = f"{format_bytes(worst.total)} B of {format_bytes(worst.capacity or 0)} B"
+        message = f"the model does not fit{of}: {needs}, {format_bytes(-worst.margin)} B are missing"
+        found.append(Warn("does-not-fit", message))
+    if timed and not can_time(priced, chip):
+        what = f"FLOP/s in {ledger.work.dtype}" if ledger.work.dtype not in chip.flops else "bandwidth of its memory"
+        found.append(Warn("step-not-timed", f"the machine gives no {what}: communication is timed, the step is not"))
+    if timed and set(clock.overlap) >= set(AXES):
+        waits = cannot_overlap(clock.overlap, ledger.parallel, ledger.work)
+        for axis, why in waits.items():
+            found.append(Warn("overlap-is-a-bound", f"--overlap full hides {axis} too, though {why}"))
+    return found

@@ -1,0 +1,304 @@
+"""The step: compute, what of communication is exposed, the bubble; and from these tokens per second and MFU.
+
+    step = microbatches * (compute + exposed) * (1 + bubble) + exposed once a step
+
+of the slowest stage. Compute is FLOPs over peak times efficiency; a pass over weights takes no less than reading them.
+MFU: Chowdhery et al. 2022, arXiv:2204.02311, appendix B (FLOPs of the model over those of the machine, whatever is
+computed again). The bubble is that of `accounting.pipeline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from commcalc.accounting.choices import Chip, Clock, States
+from commcalc.accounting.compute import Computed, Flops, computed, layers_held, usual_attention
+from commcalc.accounting.draft import Draft
+from commcalc.accounting.holdings import cache_bytes, read_in_decoding
+from commcalc.accounting.overlap import Exposed, Window, expose
+from commcalc.accounting.pipeline import bubble
+from commcalc.accounting.pricing import Entry, PricedLedger, stage_entries
+from commcalc.accounting.rows import AXES, GROUPS, Stage
+from commcalc.algebra.schedule import BACKWARD, FORWARD
+from commcalc.network.cost import Algorithm
+from commcalc.network.link import Network
+from commcalc.transformer.spec import Phase
+
+# Windows of a step: one microbatch forward, one backward with what runs again, and once at the end.
+_ONCE = "once"
+
+
+class StageTime(NamedTuple):
+    """Seconds of one stage: of one microbatch, and of what it does once a step."""
+
+    stage: int
+    forward_s: float
+    backward_s: float
+    recompute_s: float
+    # Communication of a microbatch and of the end of a step, and what is exposed of each; by group too.
+    comm_s: float
+    exposed_s: float
+    once_comm_s: float
+    once_exposed_s: float
+    comm: Mapping[str, float]
+    exposed: Mapping[str, float]
+    once_exposed: Mapping[str, float]
+
+    @property
+    def compute_s(self) -> float:
+        """Of one microbatch."""
+        return self.forward_s + self.backward_s + self.recompute_s
+
+    def step_s(self, microbatches: int, idle: float) -> float:
+        """Seconds of a step in which every stage takes as long."""
+        return microbatches * (self.compute_s + self.exposed_s) * (1 + idle) + self.once_exposed_s
+
+
+class Decode(NamedTuple):
+    """One token of each sequence, on all stages one after another: what its time is spent on."""
+
+    weights_s: float
+    kv_s: float
+    flops_s: float
+    fixed_s: float
+    bytes_s: float
+    calls: int
+
+    @property
+    def time_s(self) -> float:
+        """Seconds for the token: reading and computing, then every call."""
+        return self.weights_s + self.kv_s + self.flops_s + self.fixed_s + self.bytes_s
+
+
+class Step(NamedTuple):
+    """A step with what it is made of; ``stages`` in order, ``slowest`` the one that counts."""
+
+    stages: tuple[StageTime, ...]
+    slowest: StageTime
+    microbatches: int
+    idle: float
+    time_s: float
+    serial_s: float
+    overlapped_s: float
+    tokens: int
+    devices: int
+    model_flops: int
+    flops: int
+    peak: float
+    block: StageTime
+    block_flops: int
+    decode: Decode | None
+    train_tokens: int | None
+
+    @property
+    def bubble_s(self) -> float:
+        """Seconds that the slowest stage waits for others."""
+        return self.microbatches * (self.slowest.compute_s + self.slowest.exposed_s) * self.idle
+
+    @property
+    def comm_s(self) -> float:
+        """Seconds that the slowest stage communicates, hidden or not."""
+        return self.microbatches * self.slowest.comm_s + self.slowest.once_comm_s
+
+    @property
+    def exposed_s(self) -> float:
+        """Seconds of it that nothing hides."""
+        return self.microbatches * self.slowest.exposed_s + self.slowest.once_exposed_s
+
+    @property
+    def exposed(self) -> dict[str, float]:
+        """The same by group."""
+        slowest = self.slowest
+        return {
+            group: self.microbatches * seconds + slowest.once_exposed[group]
+            for group, seconds in slowest.exposed.items()
+        }
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of all devices together."""
+        return self.tokens / self.time_s
+
+    @property
+    def mfu(self) -> float:
+        """FLOPs of the model over those of all devices at their peak."""
+        return self.model_flops / (self.time_s * self.devices * self.peak)
+
+    @property
+    def hfu(self) -> float:
+        """The same with all FLOPs that are made, those that run again too."""
+        return self.flops / (self.time_s * self.devices * self.peak)
+
+    @property
+    def train_s(self) -> float | None:
+        """Seconds of a run of ``train_tokens``."""
+        return None if self.train_tokens is None else self.train_tokens / self.tokens_per_s
+
+
+class Machine(NamedTuple):
+    """Chip, network and algorithm that a ledger was priced on."""
+
+    chip: Chip
+    network: Network
+    algorithm: Algorithm
+
+
+def step_of(priced: PricedLedger, machine: Machine, clock: Clock, states: States) -> Step | None:
+    """The step of a priced ledger; None where the chip does not say how fast it is (`can_time`)."""
+    return _Timer.of(priced, machine, clock, states).step() if can_time(priced, machine.chip) else None
+
+
+def can_time(priced: PricedLedger, chip: Chip) -> bool:
+    """Whether all is known that a step needs."""
+    work = priced.ledger.work
+    return work.dtype in chip.flops and (work.phase is not Phase.DECODE or chip.hbm_bytes_per_s is not None)
+
+
+class _Timer(NamedTuple):
+    """What times a step: the ledger, FLOPs of its programs, and rates."""
+
+    priced: PricedLedger
+    machine: Machine
+    clock: Clock
+    states: States
+    found: Computed
+    rate: float
+
+    @classmethod
+    def of(cls, priced: PricedLedger, machine: Machine, clock: Clock, states: States) -> _Timer:
+        peak = machine.chip.flops[priced.ledger.work.dtype]
+        return cls(
+            priced, machine, clock, states, computed(priced.ledger, clock.scores), peak * float(clock.efficiency)
+        )
+
+    def step(self) -> Step:
+        ledger = self.priced.ledger
+        m, devices = ledger.microbatches, ledger.parallel.mesh.devices
+        idle = float(bubble(ledger.parallel, m)) if ledger.parallel.pp > 1 else 0.0
+        entries = {stage.number: self._entries(stage) for stage in ledger.stages}
+        alike: dict[tuple[object, ...], StageTime] = {}
+        stages = []
+        for stage in ledger.stages:
+            key = (tuple(stage.times.items()), tuple(layers_held(ledger, stage).items()))
+            if key not in alike:
+                alike[key] = self.stage(stage, entries[stage.number], self.clock.overlap)
+            stages.append(alike[key]._replace(stage=stage.number))
+        bounds = []
+        for overlap in ((), AXES):
+            each = [self.stage(stage, entries[stage.number], overlap) for stage in _first_of_each(ledger.stages, alike)]
+            bounds.append(max(one.step_s(m, idle) for one in each))
+        slowest = max(stages, key=lambda one: (one.step_s(m, idle), -one.stage))
+        flops = [self.found.stage(ledger, stage) for stage in ledger.stages]
+        passes = 3 if ledger.work.phase.training else 1
+        shared = devices // ledger.parallel.pp
+        return Step(
+            stages=tuple(stages), slowest=slowest, microbatches=m, idle=idle, time_s=slowest.step_s(m, idle),
+            serial_s=bounds[0], overlapped_s=bounds[1],
+            tokens=ledger.work.global_batch_size * ledger.work.tokens_per_sequence, devices=devices,
+            model_flops=passes * m * ledger.parallel.dp * sum(one.model for one in flops),
+            flops=m * shared * sum(one.total for one in flops), peak=self.machine.chip.flops[ledger.work.dtype],
+            block=self.block(), block_flops=self.found.block(ledger.usual, usual_attention(ledger)).total,
+            decode=self.decode(entries) if ledger.work.phase is Phase.DECODE else None,
+            train_tokens=self.clock.train_tokens,
+        )  # fmt: skip
+
+    def _entries(self, stage: Stage) -> Sequence[Entry]:
+        return stage_entries(self.priced, stage, self.machine.network, self.machine.algorithm)
+
+    def stage(self, stage: Stage, entries: Sequence[Entry], overlap: Sequence[str]) -> StageTime:
+        """A stage under an overlap."""
+        ledger = self.priced.ledger
+        forward_s, backward_s, again_s = self._seconds(stage)
+        comm: dict[str, dict[str, float]] = {name: dict.fromkeys(GROUPS, 0.0) for name in (FORWARD, BACKWARD, _ONCE)}
+        for entry in entries:
+            row = entry.row
+            times = ledger.times_in_step(row, stage)
+            if not times:
+                continue
+            once = row.per in ("step", "layer")
+            window = _ONCE if once else FORWARD if row.direction == FORWARD else BACKWARD
+            seconds = entry.time_s * times / (1 if once else ledger.microbatches)
+            comm[window][row.group] += seconds
+        return _stage_time(stage.number, (forward_s, backward_s, again_s), comm, overlap, self.clock)
+
+    def block(self) -> StageTime:
+        """One layer of the usual kind."""
+        ledger = self.priced.ledger
+        flops = self.found.block(ledger.usual, usual_attention(ledger))
+        comm: dict[str, dict[str, float]] = {name: dict.fromkeys(GROUPS, 0.0) for name in (FORWARD, BACKWARD, _ONCE)}
+        for entry in self.priced.entries:
+            if entry.row.part == ledger.usual and entry.row.per == "block":
+                window = FORWARD if entry.row.direction == FORWARD else BACKWARD
+                comm[window][entry.row.group] += entry.time_s * entry.row.calls
+        seconds = (flops.forward / self.rate, flops.backward / self.rate, flops.recompute / self.rate)
+        return _stage_time(ledger.stage.number, seconds, comm, self.clock.overlap, self.clock)
+
+    def _seconds(self, stage: Stage) -> tuple[float, float, float]:
+        """Compute of a microbatch: forward, backward, and what runs again."""
+        ledger = self.priced.ledger
+        flops = self.found.stage(ledger, stage)
+        if ledger.work.phase is not Phase.DECODE:
+            return flops.forward / self.rate, flops.backward / self.rate, flops.recompute / self.rate
+        return sum(self._reading(stage, flops)), 0.0, 0.0
+
+    def _reading(self, stage: Stage, flops: Flops) -> tuple[float, float, float]:
+        """Seconds that a decoding stage reads weights, reads keys and values, and computes beyond that."""
+        ledger = self.priced.ledger
+        draft = Draft(ledger.model, ledger.parallel, ledger.work, ledger.convention, ledger.programs, ledger.sizes)
+        rate = (self.machine.chip.hbm_bytes_per_s or float("inf")) * float(self.clock.hbm_efficiency)
+        weights = read_in_decoding(draft, stage, self.states) / rate
+        cache = cache_bytes(draft, dict(layers_held(ledger, stage)), self.states) / ledger.microbatches / rate
+        beyond = max(flops.forward / self.rate - weights, 0.0)
+        return weights, cache, beyond
+
+    def decode(self, entries: Mapping[int, Sequence[Entry]]) -> Decode:
+        """One token through all stages."""
+        ledger = self.priced.ledger
+        read = [0.0, 0.0, 0.0]
+        fixed = sent = 0.0
+        calls = 0
+        for stage in ledger.stages:
+            for at, seconds in enumerate(self._reading(stage, self.found.stage(ledger, stage))):
+                read[at] += seconds
+            for entry in entries[stage.number]:
+                times = ledger.times_in_step(entry.row, stage) // ledger.microbatches
+                if times and entry.priced is not None:
+                    latency, _ = entry.priced.cost.counted
+                    fixed += float(latency) * times
+                    sent += (entry.time_s - float(latency)) * times
+                    calls += times
+        return Decode(read[0], read[1], read[2], fixed, sent, calls)
+
+
+def _stage_time(
+    number: int,
+    seconds: tuple[float, float, float],
+    comm: Mapping[str, Mapping[str, float]],
+    overlap: Sequence[str],
+    clock: Clock,
+) -> StageTime:
+    """A stage whose passes take so long, with what its groups communicate in each window."""
+    forward_s, backward_s, again_s = seconds
+    parts: dict[str, Exposed] = {
+        FORWARD: expose(Window(forward_s, comm[FORWARD]), overlap, clock.combine),
+        BACKWARD: expose(Window(backward_s + again_s, comm[BACKWARD]), overlap, clock.combine),
+    }
+    # What comes once a step runs beside the passes of the last microbatch, as far as these hide nothing else.
+    spent = parts[FORWARD].spent_s + parts[BACKWARD].spent_s
+    parts[_ONCE] = expose(Window(forward_s + backward_s + again_s, comm[_ONCE]), overlap, clock.combine, spent)
+    each = {name: sum(window.values()) for name, window in comm.items()}
+    groups = [group for group in GROUPS if any(window[group] for window in comm.values())]
+    return StageTime(
+        number, forward_s, backward_s, again_s, each[FORWARD] + each[BACKWARD],
+        parts[FORWARD].total_s + parts[BACKWARD].total_s, each[_ONCE], parts[_ONCE].total_s,
+        {group: comm[FORWARD][group] + comm[BACKWARD][group] for group in groups},
+        {group: parts[FORWARD].by_group[group] + parts[BACKWARD].by_group[group] for group in groups},
+        {group: parts[_ONCE].by_group[group] for group in groups},
+    )  # fmt: skip
+
+
+def _first_of_each(stages: Sequence[Stage], alike: Mapping[tuple[object, ...], StageTime]) -> list[Stage]:
+    """A stage for each that differs in what it does."""
+    numbers = {one.stage for one in alike.values()}
+    return [stage for stage in stages if stage.number in numbers]
