@@ -219,10 +219,10 @@ class _Draft:
 
     def measurements(self) -> tuple[Measurement, ...]:
         """Rows that are alike count as one."""
-        found: dict[tuple[Kind, tuple[str, ...], int, Dtype], list[Row]] = {}
+        found: dict[tuple[Kind, tuple[str, ...], int, int, Dtype], list[Row]] = {}
         for row in sorted(self.ledger.rows, key=lambda row: row.per != "block"):
             for dtype in BUFFERS if _activation(row) else (row.dtype,):
-                found.setdefault((row.kind, row.axes, self._payload(row, dtype), dtype), []).append(row)
+                found.setdefault((row.kind, row.axes, row.group_size, self._payload(row, dtype), dtype), []).append(row)
         return tuple(self._measurement(rows, dtype) for (*_, dtype), rows in found.items())
 
     def _measurement(self, rows: Sequence[Row], dtype: Dtype) -> Measurement:
