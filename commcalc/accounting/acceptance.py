@@ -219,10 +219,10 @@ class _Draft:
 
     def measurements(self) -> tuple[Measurement, ...]:
         """Rows that are alike count as one."""
-        found: dict[tuple[Kind, tuple[str, ...], int, Dtype], list[Row]] = {}
+        found: dict[tuple[Kind, tuple[str, ...], int, int, Dtype], list[Row]] = {}
         for row in sorted(self.ledger.rows, key=lambda row: row.per != "block"):
             for dtype in BUFFERS if _activation(row) else (row.dtype,):
-                found.setdefault((row.kind, row.axes, self._payload(row, dtype), dtype), []).append(row)
+                found.setdefault((row.kind, row.axes, row.group_size, self._payload(row, dtype), dtype), []).append(row)
         return tuple(self._measurement(rows, dtype) for (*_, dtype), rows in found.items())
 
     def _measurement(self, rows: Sequence[Row], dtype: Dtype) -> Measurement:
@@ -233,12 +233,15 @@ class _Draft:
             counted, name = (calls, self._named(one)) if one.per == "block" else (others, one.per)
             counted[name] = counted.get(name, 0) + one.calls
         needed = {one.direction: one.needed for one in self.passes if one.dtype is dtype and one.needed is not None}
-        stride = min(mesh.stride(axis) for axis in mesh.expand(row.axes))
+        # Ranks that only their mirrors share parameters with lie as far apart as first and last stage.
+        farthest = (mesh.size(["pp"]) - 1) * mesh.stride("pp") if row.mirrored else mesh.devices
+        stride = min((mesh.stride(axis) for axis in mesh.expand(row.axes)), default=farthest)
         network = self.hardware.network if self.hardware else None
         inside = network.levels[0].devices if network else None
         return Measurement(
-            row.kind, ", ".join(mesh.label(row.axes)), row.group_size, stride,
-            inside is not None and row.group_size * stride > inside, dtype, self._payload(row, dtype),
+            row.kind, ", ".join(mesh.label(row.axes)) or row.group, row.group_size, stride,
+            inside is not None and max(row.group_size * stride, row.mirrored and farthest + 1) > inside, dtype,
+            self._payload(row, dtype),
             tuple(dict.fromkeys(f"{one.direction} {one.op}" for one in rows)), calls, others,
             {name: rate for name, rate in needed.items() if name in calls},
             self._rates(row, dtype, network) if network else None,

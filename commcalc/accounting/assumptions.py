@@ -81,7 +81,7 @@ def _without_effect(parallel: Parallelism, work: Workload) -> list[Warn]:
         "--scale-block": work.scale_block is not None and not (parallel.moves_tokens and narrow),
     }
     training, zero = work.phase.training, parallel.zero
-    copied = parallel.dp * parallel.cp > 1 and training
+    copied = parallel.dp * parallel.cp * parallel.mirrors > 1 and training
     others = {
         "--zero": ("no gradients are summed outside of training", zero > 0 and not training),
         "--bucket": (
@@ -208,8 +208,15 @@ def assumptions_of(
         rest = (model.num_hidden_layers or 0) % len(stages)
         if rest:
             said.append(f"layers that do not divide over the stages go to the first {rest}, one each")
-        said.append(f"the busiest of {len(stages)} stages is stage {busiest.number} with {busiest.layers} layers")
-    said += _of_data(parallel, work, programs)
+        told = f"the busiest of {len(stages)} stages is stage {busiest.number} with {busiest.layers} layers"
+        if busiest.ends > 1:
+            mirror = stages[len(stages) - 1 - busiest.number]
+            told = (
+                f"the busiest of {len(stages)} places in the pipeline is {busiest.number}, with the {busiest.layers} "
+                f"layers of its own stage and the {mirror.layers} of stage {mirror.number}"
+            )
+        said.append(told)
+    said += _of_data(model, parallel, work, programs)
     if parallel.pp > 1:
         said.append(_of_schedule(parallel, work))
     if work.predict_layers:
@@ -221,9 +228,9 @@ def assumptions_of(
     return said + [note for derivation in programs.derivations.values() for note in derivation.program.notes]
 
 
-def _of_data(parallel: Parallelism, work: Workload, programs: Programs) -> list[str]:
+def _of_data(model: Model, parallel: Parallelism, work: Workload, programs: Programs) -> list[str]:
     """What data-parallel ranks exchange, and when."""
-    if not programs.layout.data or not work.phase.training:
+    if not work.phase.training or not (programs.layout.data or programs.mirrors > 1):
         return []
     when = {
         0: "gradients are summed whole over dp once a step, those of all microbatches together",
@@ -232,6 +239,8 @@ def _of_data(parallel: Parallelism, work: Workload, programs: Programs) -> list[
         3: "parameters are sharded over dp: gathered before they are used, their gradients scattered, every microbatch",
     }
     said = [f"zero {parallel.zero}: {when[parallel.zero]}"]
+    if programs.mirrors > 1:
+        said += _of_mirrors(parallel, tied=model.tie_word_embeddings or work.predict_layers > 0)
     if parallel.zero == 3:
         kept = {
             Reshard.BLOCKS: "those of blocks are resharded after the forward pass, embedding, head and final norm stay",
@@ -246,6 +255,25 @@ def _of_data(parallel: Parallelism, work: Workload, programs: Programs) -> list[
             said.append(f"shards of {parallel.dp_shard} ranks in {copies} copies, summed {often}")
     elif work.bucket_bytes:
         said.append(f"gradients and parameters go in calls of at most {work.bucket_bytes:,} B, which moves no more")
+    return said
+
+
+def _of_mirrors(parallel: Parallelism, *, tied: bool) -> list[str]:
+    """What the two ranks exchange that hold the same stages of a pipeline."""
+    degrees = {"dp": parallel.dp, "cp": parallel.cp}
+    ranks = " x ".join(["2", *(f"{axis} {degree}" for axis, degree in degrees.items() if degree > 1)])
+    shards = "shards lie over as many" if parallel.zero else "both keep the sum"
+    if parallel.zero == 3 and parallel.dp_shard is not None:
+        shards = "a mirror is one more copy of the shards"
+    said = [
+        f"dualpipe: a rank and its mirror hold the same two stages, each for half of the microbatches; gradients are "
+        f"summed over both as over more data-parallel ranks (groups dp and edp): {ranks} ranks, {shards}",
+        "mirrored ranks are priced as those of the first and the last stage, which lie farthest apart",
+    ]
+    if tied:
+        said.append("first and last stage lie on one rank, and so does their table: no sum between stages is needed")
+    if parallel.zero == 2:
+        said.append("gradients leave once for every two microbatches, one from each end")
     return said
 
 

@@ -11,14 +11,14 @@ from contextlib import suppress
 from itertools import combinations, permutations
 
 from commcalc.accounting.ledger import Ledger, build
+from commcalc.accounting.mirrors import group_placement
 from commcalc.accounting.pricing import PricedLedger, priced_alone
-from commcalc.accounting.ranks import groups_of
+from commcalc.accounting.ranks import Group, groups_of
 from commcalc.accounting.rows import Warn
 from commcalc.algebra.mesh import Mesh
 from commcalc.errors import CommcalcError
 from commcalc.network.cost import Algorithm
 from commcalc.network.link import Network
-from commcalc.network.placement import place_axes
 from commcalc.transformer.work import DEFAULT_ORDER
 from commcalc.units import format_seconds
 
@@ -111,25 +111,25 @@ def reordered(ledger: Ledger, order: tuple[str, ...]) -> Ledger:
 def _contended(ledger: Ledger, network: Network) -> list[tuple[str, str]]:
     """Each frequent group that crosses to a slower level than a rarer one, with that in words."""
     mesh = ledger.layout.mesh
-    axes = {name: axes for name, axes in groups_of(ledger).items() if name in (*FREQUENT, *RARE)}
-    names = [name for name in (*FREQUENT, *RARE) if name in axes]
-    reach = {name: level for name in names if (level := _outermost(mesh, axes[name], network)) is not None}
+    groups = {name: group for name, group in groups_of(ledger).items() if name in (*FREQUENT, *RARE)}
+    names = [name for name in (*FREQUENT, *RARE) if name in groups]
+    reach = {name: level for name in names if (level := _outermost(mesh, groups[name], network)) is not None}
     found = []
     for frequent, outer in reach.items():
         inside = [name for name in names[names.index(frequent) + 1 :] if reach.get(name, outer) < outer]
         if frequent in FREQUENT and inside:
             rare = inside[-1]
             crosses, stays = network.levels[outer].name, network.levels[reach[rare]].name
-            sizes = mesh.size(axes[frequent]), mesh.size(axes[rare])
+            sizes = groups[frequent].size(mesh), groups[rare].size(mesh)
             said = f"{frequent} {sizes[0]} crosses {crosses} while {rare} {sizes[1]} stays on {stays}"
             found.append((frequent, said))
     return found
 
 
-def _outermost(mesh: Mesh, axes: tuple[str, ...], network: Network) -> int | None:
-    """The level that joins the groups over some axes; None where none does."""
+def _outermost(mesh: Mesh, group: Group, network: Network) -> int | None:
+    """The level that joins groups; None where none does."""
     try:
-        return place_axes(mesh.axes, mesh.expand(axes), network).outermost
+        return group_placement(mesh, group.axes, network, mirrored=group.mirrored).outermost
     except CommcalcError:
         return None
 

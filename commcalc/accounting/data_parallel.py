@@ -22,7 +22,7 @@ from math import prod
 from typing import NamedTuple
 
 from commcalc.accounting.programs import EMBEDDING, HEAD, PREDICTION, Programs, copies_of, replicating
-from commcalc.accounting.rows import ROOT, UPDATE, Call, Stage
+from commcalc.accounting.rows import MIRROR, ROOT, UPDATE, Call, Stage
 from commcalc.algebra.collective import Kind
 from commcalc.algebra.program import Op, Program, Role, Rule
 from commcalc.algebra.reshard import reshard
@@ -56,6 +56,7 @@ def calls(
     if parallel.zero == 3:
         yield from _sharded(programs, parallel, work, sizes, stage)
         return
+    mirrored = programs.mirrors > 1
     groups: dict[tuple[str, ...], list[Product]] = {}
     for one, times in _of_stage(programs, stage):
         groups.setdefault(one.copies, []).append(Product(times, one.used.dims, _split(one.used)))
@@ -65,19 +66,19 @@ def calls(
         elements = Size(tuple(held), 8).value(sizes)
         # Parameters go in the same buckets as their gradients: a rank has a shard of each.
         each = max(work.bucket_bytes * 8 // work.grad_dtype.bits, 1) if work.bucket_bytes else elements
-        n = programs.layout.mesh.size(copies) if parallel.zero else 1
+        n = programs.layout.mesh.size(copies) * programs.mirrors if parallel.zero else 1
         kind = Kind.REDUCE_SCATTER if parallel.zero else Kind.ALL_REDUCE
         per = "microbatch" if parallel.zero == 2 else "step"
         for payload, count in _buckets(held, elements, work.grad_dtype.bits, each, n):
             yield Call(
                 "all", UPDATE, "gradients", kind, copies, f"gradients{what}", Role.GRADIENT, payload, per, count,
-                group=group,
+                group=group, mirrored=mirrored,
             )  # fmt: skip
         if parallel.zero:
             for payload, count in _buckets(held, elements, work.dtype.bits, each, n):
                 yield Call(
                     "all", UPDATE, "parameters", Kind.ALL_GATHER, copies, f"parameters{what}", Role.WEIGHT, payload,
-                    "step", count, group=group,
+                    "step", count, group=group, mirrored=mirrored,
                 )  # fmt: skip
 
 
@@ -105,14 +106,16 @@ def _sharded(
     programs: Programs, parallel: Parallelism, work: Workload, sizes: Mapping[str, int], stage: Stage
 ) -> Iterator[Call]:
     """ZeRO 3: a group for each block, and one for what lies outside of blocks (FSDP2's root); experts by themselves."""
-    groups = {name: list(_of(programs, name)) for name in programs.blocks}
-    ends = [name for name in (EMBEDDING, HEAD) if name in programs.derivations and stage.times[name]]
-    outside = [one for name in ends for one in _of(programs, name)]
-    # A tied table is one parameter.
-    groups[ROOT] = list({(one.used, one.name): one for one in outside}.values())
+    groups = [(name, list(_of(programs, name))) for name in programs.blocks]
+    # A rank that holds two stages has a module of each, and microbatches of either run through one of them.
+    for times in (stage.own, stage.mirrored) if stage.ends > 1 else (stage.times,):
+        ends = [name for name in (EMBEDDING, HEAD) if name in programs.derivations and times[name]]
+        outside = [one for name in ends for one in _of(programs, name)]
+        # A tied table is one parameter.
+        groups.append((ROOT, list({(one.used, one.name): one for one in outside}.values())))
     if stage.times[PREDICTION]:
-        groups[PREDICTION] = list(_of(programs, PREDICTION))
-    for part, every in groups.items():
+        groups.append((PREDICTION, list(_of(programs, PREDICTION))))
+    for part, every in groups:
         if not stage.times[part]:
             continue
         for copies in dict.fromkeys(one.copies for one in every):
@@ -121,13 +124,23 @@ def _sharded(
 
 
 class _Ranks(NamedTuple):
-    """The ranks that share one group of parameters: those that shard a copy, and those that hold its shards alike."""
+    """The ranks that share one group of parameters: those that shard a copy, and those that hold its shards alike.
+
+    Mirrored ranks shard it too, or where it is said how many ranks do, hold one more copy.
+    """
 
     shard: tuple[str, ...]
     replicas: tuple[str, ...]
     ways: int
     names: tuple[str, str]
     what: str
+    shards_mirrored: bool
+    copies_mirrored: bool
+
+    @property
+    def split(self) -> tuple[str, ...]:
+        """Names of what a parameter is divided by."""
+        return (*self.shard, MIRROR) if self.shards_mirrored else self.shard
 
     @classmethod
     def of(cls, programs: Programs, parallel: Parallelism, copies: tuple[str, ...]) -> _Ranks:
@@ -136,10 +149,13 @@ class _Ranks(NamedTuple):
         replicas = replicating(parallel, layout)
         shard = tuple(axis for axis in copies if axis not in replicas)
         held = tuple(axis for axis in copies if axis in replicas)
-        names = ("dp_shard", "dp_replica") if replicas else ("dp", "")
+        sharding = programs.mirrors > 1 and parallel.dp_shard is None
+        copying = programs.mirrors > 1 and not sharding
+        names = ("dp_shard" if replicas else "dp", "dp_replica")
         if expert:
             names = (EDP, names[1])
-        return cls(shard, held, layout.mesh.size(shard), names, " of experts" if expert else "")
+        ways = layout.mesh.size(shard) * (programs.mirrors if sharding else 1)
+        return cls(shard, held, ways, names, " of experts" if expert else "", sharding, copying)
 
 
 def _group(
@@ -152,15 +168,22 @@ def _group(
     gradients = total([Size((product,), work.grad_dtype.bits) for product in held])
     names, group = (f"parameters{ranks.what}", f"gradients{ranks.what}"), ranks.names[0]
     kept = work.reshard is Reshard.NEVER or (work.reshard is Reshard.BLOCKS and part == ROOT)
-    if shard:
-        (gather,) = {step.kind for one in members for step in reshard(one.stored(shard), one.used)}
-        (scatter,) = {step.kind for one in members for step in reshard(one.used.reduced(shard), one.stored(shard))}
-        yield Call(part, FORWARD, "parameters", gather, shard, names[0], Role.WEIGHT, weights, per, group=group)
+    if ranks.split:
+        split = ranks.split
+        (gather,) = {step.kind for one in members for step in reshard(one.stored(split), one.used)}
+        (scatter,) = {step.kind for one in members for step in reshard(one.used.reduced(split), one.stored(split))}
+        gathered = Call(
+            part, FORWARD, "parameters", gather, shard, names[0], Role.WEIGHT, weights, per, group=group,
+            mirrored=ranks.shards_mirrored,
+        )  # fmt: skip
+        yield gathered
         if not kept:
-            note = "resharded after the forward pass"
-            yield Call(part, BACKWARD, "parameters", gather, shard, names[0], Role.WEIGHT, weights, per, 1, note, group)
-        yield Call(part, BACKWARD, "gradients", scatter, shard, names[1], Role.GRADIENT, gradients, per, group=group)
-    if ranks.replicas:
+            yield gathered._replace(direction=BACKWARD, note="resharded after the forward pass")
+        yield Call(
+            part, BACKWARD, "gradients", scatter, shard, names[1], Role.GRADIENT, gradients, per, group=group,
+            mirrored=ranks.shards_mirrored,
+        )  # fmt: skip
+    if ranks.replicas or ranks.copies_mirrored:
         pieces = [product._replace(axes=(*product.axes, *shard)) for product in held]
         payload = total([Size((product,), work.grad_dtype.bits) for product in pieces])
         once = work.defer_all_reduce
@@ -168,6 +191,7 @@ def _group(
             part, UPDATE if once else BACKWARD, "gradients", Kind.ALL_REDUCE, ranks.replicas,
             f"gradient shards{ranks.what}", Role.GRADIENT, payload,
             ("layer" if part not in (ROOT, PREDICTION) else "step") if once else per, group=ranks.names[1],
+            mirrored=ranks.copies_mirrored,
         )  # fmt: skip
 
 
@@ -179,7 +203,7 @@ def shards(
     if not members:
         return []
     ranks = _Ranks.of(programs, parallel, members[0].copies)
-    return [product._replace(axes=(*product.axes, *ranks.shard)) for product in _padded(members, ranks.ways, sizes)]
+    return [product._replace(axes=(*product.axes, *ranks.split)) for product in _padded(members, ranks.ways, sizes)]
 
 
 def _per(part: str) -> str:
@@ -212,7 +236,7 @@ def _of_stage(programs: Programs, stage: Stage) -> Iterator[tuple[_Parameter, in
 
 
 def _of(programs: Programs, name: str) -> Iterator[_Parameter]:
-    """The parameters of a program whose gradients are pending sums over the data axes, or over copies of experts."""
+    """The parameters of a program whose gradients are pending sums over the data axes, copies of experts or mirrors."""
     derivation, layout = programs.derivations[name], programs.layout
     program = derivation.program
     for op in program.ops:
@@ -223,7 +247,7 @@ def _of(programs: Programs, name: str) -> Iterator[_Parameter]:
                 continue
             ranks = copies_of(weight, layout)
             copies = tuple(axis for axis in ranks if axis in gradient.sharding.unreduced)
-            if copies:
+            if copies or programs.mirrors > 1:
                 yield _Parameter(weight, used, _first(op, weight, program), copies)
 
 

@@ -59,7 +59,7 @@ class Draft(NamedTuple):
 
     def _exchanges(self, stage: Stage) -> Iterable[Call]:
         """What ranks exchange that hold the same parameters."""
-        if not self.programs.layout.copies:
+        if not self.programs.summed:
             return ()
         from commcalc.accounting.data_parallel import calls
 
@@ -111,9 +111,10 @@ class Draft(NamedTuple):
             one.part, one.direction, sublayer, one.op, one.kind, one.axes, one.tensor, one.role, one.payload,
             one.per, one.note,
         )  # fmt: skip
-        if one.part == TIED:  # first and last stage alone
-            wire = int(wire_bytes(one.kind, row.payload_bytes, 2, self.convention))
-            row = row._replace(group_size=2, wire_bytes=wire)
+        if one.part == TIED or one.mirrored:  # first and last stage alone; the ranks of two stages
+            n = 2 if one.part == TIED else row.group_size * self.programs.mirrors
+            wire = int(wire_bytes(one.kind, row.payload_bytes, n, self.convention))
+            row = row._replace(group_size=n, wire_bytes=wire, mirrored=one.mirrored)
         return row._replace(calls=one.calls, group=one.group or row.group)
 
     def _events(self, part: str, direction: str, events: Sequence[Event], note: str = "") -> list[Row]:
@@ -200,7 +201,7 @@ class Draft(NamedTuple):
         n = layout.mesh.size(axes)
         count = payload.value(self.sizes)
         return Row(
-            part, direction, sublayer, op, kind, group_of_axes(layout, axes), n, axes, tensor, role,
+            part, direction, sublayer, op, kind, group_of_axes(layout, axes) if axes else "", n, axes, tensor, role,
             dtypes(self.work)[role], payload, count, wire_bytes(kind, count, n, self.convention), 1, per, note,
         )  # fmt: skip
 
@@ -277,5 +278,5 @@ def times_in_step(row: Row, stage: Stage, microbatches: int) -> int:
     if row.per == "step":
         return row.calls
     each = row.calls * stage.times[row.part]
-    # "layer": once in a step for each layer of the kind.
-    return each if row.per == "layer" else each * microbatches
+    # "layer": once in a step for each layer of the kind. From every end come equally many microbatches.
+    return each if row.per == "layer" else each * (microbatches // stage.ends)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from commcalc.accounting.ledger import Ledger
 from commcalc.accounting.links import explain_time, explain_wire
 from commcalc.accounting.pricing import Entry, PricedLedger
@@ -31,21 +33,34 @@ def _calls(row: Row, ledger: Ledger) -> str:
         return f"calls = {row.calls} in a step"
     if row.per == "layer":
         return f"calls = {row.calls} per layer * {_blocks(row.part, ledger)} = {times} in a step"
-    each = counted(ledger.microbatches, "microbatch")
+    each, runs = _microbatches(ledger), ledger.stage.times[row.part]
     if row.per == "block":
         each = f"{_blocks(row.part, ledger)} * {each}"
-    elif row.part in (TO_NEXT, TO_PREVIOUS) and ledger.stage.times[row.part] > 1:
-        each = f"{counted(ledger.stage.times[row.part], 'chunk')} * {each}"
+    elif runs > 1:
+        what = "time" if row.part not in (TO_NEXT, TO_PREVIOUS) else "chunk" if ledger.stage.ends == 1 else "stage"
+        each = f"{counted(runs, what)} * {each}"
     if times == 0:
         end = "first" if row.part == "embedding" else "last"
-        return f"calls = {row.calls} per {row.per} on the {end} stage; none on stage {ledger.stage.number}, the busiest"
+        stage = ledger.stage
+        here = f"stage {stage.number}"
+        if stage.ends > 1:
+            here = f"stages {stage.number} and {len(ledger.stages) - 1 - stage.number}"
+        return f"calls = {row.calls} per {row.per} on the {end} stage; none on {here}, the busiest"
     return f"calls = {row.calls} per {row.per} * {each} = {times} in a step"
 
 
-def _blocks(part: str, ledger: Ledger) -> str:
-    """How many blocks of a kind the stage has: ``80 blocks``, ``58 moe blocks``."""
+def _microbatches(ledger: Ledger) -> str:
+    """How often a step runs what the rank holds: ``4 microbatches``, or from both ends ``2 pairs of microbatches``."""
+    pairs = ledger.microbatches // ledger.stage.ends
+    if ledger.stage.ends == 1:
+        return counted(pairs, "microbatch")
+    return f"{counted(pairs, 'pair')} of microbatches"
+
+
+def _blocks(part: str, ledger: Ledger, times: Mapping[str, int] | None = None) -> str:
+    """How many blocks of a kind the rank runs: ``80 blocks``, ``58 moe blocks``."""
     kind = "block" if len(ledger.programs.blocks) == 1 else f"{part} block"
-    return counted(ledger.stage.times[part], kind)
+    return counted((ledger.stage.times if times is None else times)[part], kind)
 
 
 def counted(number: int, what: str) -> str:
@@ -88,17 +103,28 @@ def explain_totals(priced: PricedLedger) -> list[str]:
     """How block, stage and step add up, in wire bytes."""
     ledger = priced.ledger
     totals = priced.totals
-    lines, shares = [], []
+    stage = ledger.stage
+    lines: list[str] = []
     for name, block in priced.blocks.items():
         rows = [entry.row for entry in priced.entries if entry.row.part == name]
         terms = " + ".join(format_bytes(row.wire_bytes) for row in rows) or "0"
         kind = "block" if len(priced.blocks) == 1 else f"{name} block"
-        wire = format_bytes(block["all"].wire_bytes)
-        lines.append(f"{kind} = {terms} = {wire} B on the wire")
-        shares.append(f"{_blocks(name, ledger)} * {wire}")
-    lines.append(f"stage = {' + '.join(shares)} = {format_bytes(totals['stage']['all'].wire_bytes)} B")
+        lines.append(f"{kind} = {terms} = {format_bytes(block['all'].wire_bytes)} B on the wire")
+    whole = format_bytes(totals["stage"]["all"].wire_bytes)
+    lines.append(f"stage = {_shares(priced, stage.own)} = {whole} B")
+    if stage.ends > 1:
+        other = sum(block["all"].wire_bytes * stage.mirrored[name] for name, block in priced.blocks.items())
+        lines.append(f"mirrored stage = {_shares(priced, stage.mirrored)} = {format_bytes(other)} B")
+        whole = f"({whole} + {format_bytes(other)})"
     rest = [entry.row for entry in priced.entries if entry.row.per != "block" and ledger.times_in_step(entry.row)]
     outside = "".join(f" + {ledger.times_in_step(row)} * {format_bytes(row.wire_bytes)}" for row in rest)
-    stages = f"{counted(ledger.microbatches, 'microbatch')} * {format_bytes(totals['stage']['all'].wire_bytes)}"
+    stages = f"{_microbatches(ledger)} * {whole}"
     lines.append(f"step = {stages}{outside} = {format_bytes(totals['step']['all'].wire_bytes)} B")
     return lines
+
+
+def _shares(priced: PricedLedger, times: Mapping[str, int]) -> str:
+    """The blocks of a stage by kind, each with its wire bytes."""
+    blocks = priced.blocks.items()
+    shares = [f"{_blocks(name, priced.ledger, times)} * {format_bytes(one['all'].wire_bytes)}" for name, one in blocks]
+    return " + ".join(shares)

@@ -10,7 +10,7 @@ from commcalc.accounting.assumptions import assumptions_of, warnings_of
 from commcalc.accounting.draft import Draft, dtypes, times_in_step
 from commcalc.accounting.legality import unfit
 from commcalc.accounting.programs import Programs, copies_of, programs_of, stages_of
-from commcalc.accounting.rows import Row, Stage, Warn
+from commcalc.accounting.rows import MIRROR, Row, Stage, Warn
 from commcalc.algebra.collective import Convention
 from commcalc.algebra.program import Role
 from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation
@@ -104,8 +104,9 @@ def build(
     microbatches = work.microbatches(parallel.dp)
     programs = _programs(model, parallel, work)
     sizes = program_sizes(model, work, parallel) | programs.layout.mesh.sizes
+    sizes |= {MIRROR: programs.mirrors} if programs.mirrors > 1 else {}
     raise_all(_missing_sizes(programs, sizes))
-    if programs.layout.copies and work.phase.training:
+    if programs.summed and work.phase.training:
         warnings += _unknown_parameters(programs, parallel, sizes)
     draft = Draft(model, parallel, work, convention, programs, sizes)
     rows = draft.rows()

@@ -151,7 +151,7 @@ def _of_rows(model: Model, parallel: Parallelism, work: Workload) -> list[Commca
 def _of_shards(parallel: Parallelism) -> list[CommcalcError]:
     """What ZeRO shards over: data-parallel ranks, all of them or those of one copy."""
     found: list[CommcalcError] = []
-    if parallel.zero and parallel.dp * parallel.cp == 1:
+    if parallel.zero and parallel.dp * parallel.cp * parallel.mirrors == 1:
         message = f"zero {parallel.zero} shards over data-parallel ranks, and there is one"
         found.append(IllegalDegree(message, where="parallelism.zero (--zero)", hint="--dp N, or --zero 0"))
     if parallel.dp_shard is None:
@@ -281,10 +281,24 @@ def _scheduled(model: Model, parallel: Parallelism, work: Workload) -> list[Comm
     if parallel.schedule is Schedule.DUALPIPE and stages % 2:
         message = f"DualPipe feeds a pipeline from both ends: {stages} stages are no even number"
         found.append(IllegalDegree(message, where=f"parallelism.pp (--pp {stages})", hint=f"--pp {stages + 1}"))
-    if parallel.schedule is Schedule.DUALPIPE and parallel.dp * parallel.cp > 1 and work.phase.training:
-        message = "what the gradients of DualPipe's two stages on every rank move is not priced yet"
-        found.append(UsageError(message, where="parallelism.schedule (--schedule dualpipe)", hint="--dp 1, or zb1p"))
+    elif parallel.schedule is Schedule.DUALPIPE and not work.uneven_batch(parallel.dp):
+        found += _from_both_ends(parallel, work)
     return found
+
+
+def _from_both_ends(parallel: Parallelism, work: Workload) -> list[CommcalcError]:
+    """Microbatches that fill a pipeline from both ends, in training and outside of it.
+
+    Source: deepseek-ai/DualPipe, dualpipe/dualpipe.py, step: num_chunks % 2 == 0 and num_chunks >= num_ranks * 2.
+    """
+    count, least = work.microbatches(parallel.dp), 2 * parallel.pp
+    if count % 2 == 0 and count >= least:
+        return []
+    broken = f"{count} mod 2 = {count % 2}" if count % 2 else f"{count} are fewer than {least}"
+    rule = f"DualPipe runs half of its microbatches from each end, on {parallel.pp} stages at least {least} in all"
+    share = work.micro_batch_size * parallel.dp
+    hint = f"the nearest that does: --global-batch {max(count + count % 2, least) * share}"
+    return [IllegalDegree(f"{rule}: {broken}", where="workload.global_batch_size (--global-batch)", hint=hint)]
 
 
 def _predictable(model: Model, work: Workload) -> list[CommcalcError]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from commcalc.accounting.ledger import Ledger, build, rows_of_stage
 from commcalc.accounting.links import beyond_measured, told_of_times
+from commcalc.accounting.mirrors import group_placement
 from commcalc.accounting.rows import AXES, GROUPS, TIED, Row, Stage, Warn
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.errors import CommcalcError, IllegalDegree
@@ -79,7 +80,7 @@ def placement_of(row: Row, ledger: Ledger, network: Network) -> Placement:
         with suppress(CommcalcError):
             return _of_stages(row, ledger, network)
         return _of_neighbours(mesh.size(row.axes), mesh.stride(row.axes[0]), network, mesh.devices)
-    return place_axes(mesh.axes, mesh.expand(row.axes), network)
+    return group_placement(mesh, row.axes, network, mirrored=row.mirrored)
 
 
 def _of_neighbours(stages: int, apart: int, network: Network, devices: int) -> Placement:
@@ -144,7 +145,7 @@ def priced_alone(ledger: Ledger, network: Network | None, algorithm: Algorithm =
     blocks = {name: of_blocks({name: 1}) for name in ledger.programs.blocks}
     totals = {
         "block": blocks[ledger.usual],
-        "stage": of_blocks({name: ledger.stage.times[name] for name in blocks}),
+        "stage": of_blocks({name: ledger.stage.own[name] for name in blocks}),
         "step": _by_group([(entry, ledger.times_in_step(entry.row)) for entry in entries], groups, timed),
     }
     return PricedLedger(ledger, tuple(entries), totals, blocks, ledger.warnings, ledger.assumptions)

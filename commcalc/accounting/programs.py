@@ -36,6 +36,13 @@ class Programs(NamedTuple):
     dialect: Dialect
     layers: Layers
     derivations: dict[str, Derivation]
+    # Ranks of a pipeline that sum the gradients of the same stages.
+    mirrors: int = 1
+
+    @property
+    def summed(self) -> bool:
+        """Whether ranks hold the same parameters and work on other tokens."""
+        return self.layout.copies or self.mirrors > 1
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -67,6 +74,7 @@ def programs_of(model: Model, parallel: Parallelism, work: Workload) -> Programs
             name: derive(program, backward=work.phase.training, regather=work.regather)
             for name, program in found.items()
         },
+        parallel.mirrors if work.phase.training else 1,
     )
 
 
@@ -126,7 +134,9 @@ def sends_of(stage: int, parallel: Parallelism, *, tied: bool) -> dict[str, int]
     first, last, chunks = stage == 0, stage == parallel.pp - 1, parallel.virtual_stages
     if parallel.pp == 1:
         return {TO_NEXT: 0, TO_PREVIOUS: 0, TIED: 0}
-    return {TO_NEXT: chunks - last, TO_PREVIOUS: chunks - first, TIED: int(tied and (first or last))}
+    # Where a rank holds the first and the last stage, its table gets the gradients of both.
+    apart = tied and parallel.mirrors == 1
+    return {TO_NEXT: chunks - last, TO_PREVIOUS: chunks - first, TIED: int(apart and (first or last))}
 
 
 def stages_of(model: Model, parallel: Parallelism, programs: Programs, predict_layers: int) -> tuple[Stage, ...]:
@@ -153,7 +163,20 @@ def stages_of(model: Model, parallel: Parallelism, programs: Programs, predict_l
         times |= sends_of(index, parallel, tied=model.tie_word_embeddings or predict_layers > 0)
         found.append(Stage(index, count, times))
         start += count
-    return tuple(found)
+    if parallel.mirrors == 1:
+        return tuple(found)
+    return tuple(_with_mirror(one, mirror) for one, mirror in zip(found, reversed(found), strict=True))
+
+
+def _with_mirror(one: Stage, mirror: Stage) -> Stage:
+    """A rank that holds stage i and the i-th from the end, for a microbatch from either end through each.
+
+    Source: deepseek-ai/DualPipe, examples/example_dualpipe.py: full_modules[rank], full_modules[pp_size - 1 - rank].
+    """
+    times = {name: count + mirror.times[name] for name, count in one.times.items()}
+    # What lies outside of blocks is gathered for a microbatch from that end which it belongs to.
+    times |= {ROOT: max(one.times[ROOT], mirror.times[ROOT]), "all": 1}
+    return one._replace(times=times, ends=2, mirrored=mirror.times)
 
 
 def _layers_of_stage(layers: Layers, stage: int, start: int, count: int, parallel: Parallelism) -> dict[str, int]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from commcalc.accounting.ledger import Ledger
+from commcalc.accounting.mirrors import mirrored_groups
 from commcalc.accounting.programs import DP_REPLICA, DP_SHARD
+from commcalc.algebra.mesh import Mesh
 from commcalc.errors import UsageError
 from commcalc.network.link import Network
 from commcalc.transformer.layout import EDP, EP, ETP
@@ -12,21 +16,44 @@ from commcalc.transformer.work import DEFAULT_ORDER
 MOST_DEVICES = 65_536
 
 
-def groups_of(ledger: Ledger) -> dict[str, tuple[str, ...]]:
-    """The mesh axes of every kind of group with more than one rank, by its name.
+class Group(NamedTuple):
+    """The mesh axes of a kind of group, and whether the ranks of the mirror's stage belong to it too."""
+
+    axes: tuple[str, ...]
+    mirrored: bool = False
+
+    def size(self, mesh: Mesh) -> int:
+        """Ranks in one."""
+        return mesh.size(self.axes) * (2 if self.mirrored else 1)
+
+    def ranks(self, mesh: Mesh) -> list[tuple[int, ...]]:
+        """The ranks of every group."""
+        return mirrored_groups(mesh, self.axes) if self.mirrored else mesh.groups(self.axes)
+
+
+def groups_of(ledger: Ledger) -> dict[str, Group]:
+    """Every kind of group with more than one rank, by its name.
 
     First the axes, in the usual order whatever ``--order`` is, then parts of dp, the ranks that share an expert and
     its copies, then what rows go over besides:
-    several axes together, named as Megatron-LM does (``dp-cp``), or the ranks of tp that hold the same KV heads.
+    several axes together, named as Megatron-LM does (``dp-cp``), or the ranks of tp that hold the same KV heads. Where
+    ranks sum gradients with their mirrors, the group is that of both.
     """
     layout, mesh = ledger.layout, ledger.layout.mesh
     experts = {EP: layout.experts, ETP: layout.expert_tp, EDP: layout.expert_data}
     found: dict[str, tuple[str, ...]] = {axis: experts.get(axis, (axis,)) for axis in DEFAULT_ORDER}
     found |= {part: (part,) for part in (DP_SHARD, DP_REPLICA) if part in mesh.sizes} | experts
     known = {frozenset(mesh.expand(axes)) for axes in found.values()}
-    others = [row.axes for row in ledger.rows if frozenset(row.axes) not in known]
+    others = [row.axes for row in ledger.rows if not row.mirrored and frozenset(row.axes) not in known]
     found |= {"-".join(mesh.label(axes)): mesh.label(axes) for axes in others}
-    return {name: axes for name, axes in found.items() if mesh.size(axes) > 1}
+    groups = {name: Group(axes) for name, axes in found.items()}
+    for row in ledger.rows:
+        if row.mirrored:
+            axes = mesh.label(row.axes)
+            # As other groups are named: dp-cp where the ranks of cp sum with those of dp.
+            alone = not axes or set(row.axes) == set(mesh.expand(found.get(row.group, ())))
+            groups[row.group if alone else "-".join(dict.fromkeys((row.group, *axes)))] = Group(row.axes, True)
+    return {name: group for name, group in groups.items() if group.size(mesh) > 1}
 
 
 def rank_groups(ledger: Ledger, network: Network | None) -> tuple[dict[str, object], ...]:
@@ -40,8 +67,8 @@ def rank_groups(ledger: Ledger, network: Network | None) -> tuple[dict[str, obje
         raise UsageError(f"{mesh.devices} devices are too many to list; at most {MOST_DEVICES}", where="--ranks")
     return tuple(
         _record(name, index, ranks, network)
-        for name, axes in groups_of(ledger).items()
-        for index, ranks in enumerate(mesh.groups(axes))
+        for name, group in groups_of(ledger).items()
+        for index, ranks in enumerate(group.ranks(mesh))
     )
 
 

@@ -1,6 +1,7 @@
 """The parts of a ledger: one collective, one pipeline stage, one warning."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from commcalc.algebra.collective import Kind
@@ -17,6 +18,8 @@ RECOMPUTE, UPDATE = "recompute", "update"
 ROOT = "root"
 # What a pipeline stage sends to the next and to the one before, and the table that first and last stage both hold.
 TO_NEXT, TO_PREVIOUS, TIED = "to next stage", "to previous stage", "tied table"
+# In formulas: the two ranks of a pipeline that hold the same stages.
+MIRROR = "mirror"
 
 
 class Call(NamedTuple):
@@ -35,6 +38,8 @@ class Call(NamedTuple):
     note: str = ""
     # What its ranks are called, where that is not the axis they lie on.
     group: str = ""
+    # Whether the ranks of the mirror's stage take part too.
+    mirrored: bool = False
 
 
 class Row(NamedTuple):
@@ -57,14 +62,28 @@ class Row(NamedTuple):
     calls: int
     per: str
     note: str
+    # Whether its group has, beside the ranks over ``axes``, those of the mirror's stage.
+    mirrored: bool = False
 
 
 class Stage(NamedTuple):
-    """What one pipeline rank holds: ``times`` says how often it runs each program for a microbatch."""
+    """What one pipeline rank holds: ``times`` says how often it runs each program for a microbatch from every end.
+
+    ``number`` and ``layers`` are of the stage whose place in the pipeline is the rank's own.
+    """
 
     number: int
     layers: int
     times: Mapping[str, int]
+    # Ends at which microbatches enter the pipeline. Where there are two, a rank holds the stage of its mirror too.
+    ends: int = 1
+    # What of ``times`` is of the mirror's stage.
+    mirrored: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def own(self) -> dict[str, int]:
+        """How often one microbatch runs each program on the stage of the rank's own place."""
+        return {name: times - self.mirrored.get(name, 0) for name, times in self.times.items()}
 
 
 class Warn(NamedTuple):

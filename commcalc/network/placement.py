@@ -97,22 +97,31 @@ def _aligned(size: int, stride: int, domain: int | None) -> bool:
 
 def _laid_out(factors: list[tuple[int, int]], network: Network, devices: int) -> Placement:
     """The same where domains are cut: every group is laid out, and the worst counts, as in `place`."""
-    size = prod(size for size, _ in factors)
-    cut = next((level for level in network.levels if level.axes), None)
-    if cut is not None:
-        raise _off_axes(size, cut)
     if devices > MOST_LAID_OUT:
+        size = prod(size for size, _ in factors)
         raise UsageError(f"{devices} devices are too many to lay out groups of {size} ranks over axes that lie apart")
     members = [0]
     for extent, stride in factors:
         members = [start + at * stride for start in members for at in range(extent)]
     starts = [rank for rank in range(devices) if all(rank // stride % extent == 0 for extent, stride in factors)]
+    return place_groups([tuple(start + at for at in members) for start in starts], network, devices)
+
+
+def place_groups(groups: Sequence[Sequence[int]], network: Network, devices: int) -> Placement:
+    """Where groups of equally many ranks of ``devices`` lie, each given by its ranks: the worst counts, as in `place`.
+
+    `IllegalDegree` where a level has axes, along which such ranks do not lie.
+    """
+    size = len(groups[0])
+    cut = next((level for level in network.levels if level.axes), None)
+    if cut is not None:
+        raise _off_axes(size, cut)
     parts: list[tuple[int, int]] = []
     joined = 1
     for index, level in enumerate(network.levels):
         counts = [size]
         if level.devices is not None:
-            spreads = (list(Counter((start + at) // level.devices for at in members).values()) for start in starts)
+            spreads = (list(Counter(rank // level.devices for rank in ranks).values()) for ranks in groups)
             counts = max(spreads, key=lambda found: (len(found), -min(found)))
         if min(counts) != max(counts):
             for outer in range(index + 1, len(network.levels)):

@@ -93,7 +93,8 @@ def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
         "links": {"algorithm": job.algorithm, "convention": job.convention},
         "sizes": {name: size for name, size in ledger.sizes.items() if name not in GROUPS and name in named},
         "stages": [
-            {"layers": stage.layers, "blocks": {name: stage.times[name] for name in ledger.programs.blocks}}
+            {"layers": stage.layers, "blocks": {name: stage.own[name] for name in ledger.programs.blocks}}
+            | ({"mirror": len(ledger.stages) - 1 - stage.number} if stage.ends > 1 else {})
             for stage in ledger.stages
         ],
         "pipeline": _pipeline(ledger),

@@ -178,6 +178,14 @@ class Parallelism(NamedTuple):
         return Mesh.of({axis: 1 if axis == "ep" else getattr(self, axis) for axis in reversed(self.order)})
 
     @property
+    def mirrors(self) -> int:
+        """Ranks of a pipeline that hold the same stages: two where it is fed from both ends.
+
+        Source: DeepSeek-V3, arXiv:2412.19437, section 3.2.1 and table 2 (two copies of the parameters).
+        """
+        return 2 if self.schedule is Schedule.DUALPIPE else 1
+
+    @property
     def moves_tokens(self) -> bool:
         """Whether experts lie on ranks of their own, so that tokens are brought to them."""
         return self.ep > 1 or self.etp is not None

@@ -584,7 +584,7 @@ def test_expert_groups_make_up_the_ranks_of_a_stage(tp: int, cp: int, dp: int, e
             ask(small(), **values)
         return
     ledger = ask(small(), **values).ledger
-    sizes = {name: ledger.layout.mesh.size(axes) for name, axes in groups_of(ledger).items()}
+    sizes = {name: group.size(ledger.layout.mesh) for name, group in groups_of(ledger).items()}
     assert math.prod(sizes.get(name, 1) for name in ("ep", "etp", "edp")) == ranks
     assert (sizes.get("ep", 1), sizes.get("etp", 1)) == (ep, etp)
 

@@ -168,7 +168,9 @@ def test_the_levels_listed_are_those_that_are_priced(order: str) -> None:
     listed = {record["group"]: record["levels"] for record in rank_groups(priced.ledger, network)}
     seen = set()
     for entry in priced.entries:
-        name = next(name for name, axes in kinds.items() if axes == priced.ledger.layout.mesh.label(entry.row.axes))
+        name = next(
+            name for name, kind in kinds.items() if kind.axes == priced.ledger.layout.mesh.label(entry.row.axes)
+        )
         ridden = [network.levels[at].name for at, _ in placement_of(entry.row, priced.ledger, network).parts]
         assert listed[name] == ridden
         seen.add(name)

@@ -16,6 +16,7 @@ import pytest
 from commcalc.accounting.ledger import Ledger, build, rows_of_stage
 from commcalc.algebra.program import Role
 from commcalc.catalog.job import Request, resolve_job
+from commcalc.transformer.work import Schedule
 from conftest import Inside, run_commcalc
 
 JOBS = {
@@ -61,7 +62,8 @@ def test_devices_of_every_job(job: str, devices: int) -> None:
     assert step(job, 0).layout.mesh.devices == devices
 
 
-# DeepSeek-V3: 61 layers, of which 3 are dense, on 16 stages; 4096 tokens and 120 = 15360 / 128 microbatches.
+# DeepSeek-V3: 61 layers, of which 3 are dense, on 16 stages; 4096 tokens and 120 = 15360 / 128 microbatches. Under
+# DualPipe the ranks at places i and 15 - i hold both of these stages, and run 60 microbatches through each.
 
 # Latent attention of width 7168: queries by way of 1536, keys and values of 512 and 64, 128 heads of 128 + 64 and 128.
 LATENT = 7168 * 1536 + 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 + 512 * 128 * 256 + 128 * 128 * 7168
@@ -88,21 +90,42 @@ def test_parameters_of_deepseek_v3_by_hand() -> None:
     assert whole + 58 * 256 == 671_026_419_200  # with the biases of the router: as published
 
 
+def held(place: int) -> tuple[int, int]:
+    """Parameters beside experts, and layers with experts, of both stages; the ends share one table for embeddings.
+
+    Source: DeepSeek-V3, arXiv:2412.19437, section 3.2.3 (shared embedding and head, on the same rank under DualPipe).
+    """
+    both = [STAGES[place], STAGES[15 - place]]
+    shared = sum(parameters for parameters, _ in both) - (TABLE if place in (0, 15) else 0)
+    return shared, sum(layers for _, layers in both)
+
+
+def test_every_parameter_is_held_twice() -> None:
+    """Table 2 of the report: 2x the parameters over all 16 places; the embedding of the prediction layer is shared."""
+    shared = sum(held(place)[0] for place in range(16))
+    assert shared == 2 * (sum(parameters for parameters, _ in STAGES.values()) - TABLE) == 34_906_824_704
+    assert sum(held(place)[1] for place in range(16)) == 2 * (58 + 1)
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_parameters_of_every_stage_of_deepseek_v3(stage: int) -> None:
-    """Gradients over dp 128, and those of 4 experts of a layer over edp 2: 128 ranks hold 64 x 4 experts twice."""
+    """Gradients over 2 x dp 128, and those of 4 experts of a layer over 2 x edp 2: 128 ranks hold 64 x 4 twice."""
     ledger = step("deepseek-v3-h800", 15)
     rows = rows_of_stage(ledger, ledger.stages[stage])
     found = {(row.group, row.group_size): row.payload_bytes for row in rows if row.op == "gradients"}
-    shared, sparse = STAGES[stage]
-    assert found == {("dp", 128): 4 * (shared + -shared % 128), ("edp", 2): 4 * sparse * 4 * EXPERT}
+    shared, sparse = held(stage)
+    assert found == {("dp", 256): 4 * (shared + -shared % 256), ("edp", 4): 4 * sparse * 4 * EXPERT}
     # Parameters come back in bf16.
     back = {(row.group, row.group_size): row.payload_bytes for row in rows if row.op == "parameters"}
     assert back == {group: size // 2 for group, size in found.items()}
 
 
 def test_a_step_of_deepseek_v3() -> None:
-    """The last stage: three layers and the prediction layer, 120 times; gradients, and the table of two stages."""
+    """The ends: a layer with experts of the first stage, four of the last with the prediction layer, 60 times each.
+
+    Of 60 microbatches the activation goes on, of 60 the gradient goes back. Embedding and head lie on one rank, so no
+    table is summed between stages.
+    """
     ledger = step("deepseek-v3-h800", 15)
     # 8 choices among the 128 experts of 4 of 8 nodes: of these nodes, with 32 experts each, and of their 32 ranks, with
     # 4 each, those that hold one of them.
@@ -116,26 +139,44 @@ def test_a_step_of_deepseek_v3() -> None:
         weights = math.ceil(4096 * copies * 8 * 4)
         # There and back, and back and there again for gradients.
         of_layer += fp8 + bf16 + 2 * bf16 + 2 * weights
-    shared, sparse = STAGES[15]
-    assert payloads(ledger) == {
-        "ep": 120 * 4 * of_layer,
-        "pp": 120 * 4096 * 7168 * 2 + 4 * TABLE,
-        "dp": (4 + 2) * shared,
-        "edp": (4 + 2) * sparse * 4 * EXPERT,
-    }
-    assert shared % 128 == 0
+    shared, sparse = held(15)
+    assert (shared, sparse) == (4_871_581_696, 5)
+    assert (
+        payloads(ledger)
+        == payloads(step("deepseek-v3-h800", 0))
+        == {
+            "ep": 60 * 5 * of_layer,
+            "pp": 120 * 4096 * 7168 * 2,
+            "dp": (4 + 2) * shared,
+            "edp": (4 + 2) * sparse * 4 * EXPERT,
+        }
+    )
+    assert shared % 256 == 0
 
 
 def test_a_middle_step_of_deepseek_v3() -> None:
-    """Four layers; activations go on and gradients back; expert rows of all stages with four are alike."""
-    middle, last = (payloads(step("deepseek-v3-h800", stage)) for stage in (1, 15))
-    assert middle["pp"] == 2 * 120 * 4096 * 7168 * 2
-    assert middle["ep"] == last["ep"]
-    assert middle["dp"] == 6 * 4 * SPARSE
+    """Places 3 to 12 hold two stages of four layers: 60 times an activation and a gradient to either side.
+
+    As many messages as without DualPipe; at the ends, where half of the stages have no neighbour, half as many.
+    """
+    middle, last = (payloads(step("deepseek-v3-h800", place)) for place in (3, 15))
+    assert middle["pp"] == 4 * 60 * 4096 * 7168 * 2 == 14_092_861_440 == 2 * last["pp"]
+    assert middle["ep"] * 5 == last["ep"] * 8
+    assert middle["dp"] == 6 * 8 * SPARSE == 11_183_849_472
+    assert middle["edp"] == 6 * 8 * 4 * EXPERT == 8_455_716_864
+    assert resolve_job(Request(job="deepseek-v3-h800")).parallel.schedule is Schedule.DUALPIPE
+
+
+def test_the_busiest_place_of_deepseek_v3() -> None:
+    """Where both stages have four layers with experts: the first pair of places that do are 3 and 12."""
+    found = resolve_job(Request(job="deepseek-v3-h800"))
+    ledger = build(found.model, found.parallel, found.work, found.convention)
+    assert (ledger.stage.number, ledger.stage.ends, ledger.stage.times["moe"]) == (3, 2, 8)
+    assert [stage.layers for stage in ledger.stages] == [4] * 13 + [3] * 3
 
 
 def test_wire_of_deepseek_v3() -> None:
-    """What a rank keeps does not leave it: 63 of 64 parts of tokens, 127 of 128 of gradients, half of experts."""
+    """What a rank keeps does not leave it: 63 of 64 parts of tokens, 255 of 256 of gradients, a quarter of experts."""
     for row in step("deepseek-v3-h800", 1).rows:
         if row.group in ("dp", "ep", "edp"):
             assert abs(row.wire_bytes * row.group_size - row.payload_bytes * (row.group_size - 1)) <= row.group_size

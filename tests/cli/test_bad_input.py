@@ -136,6 +136,8 @@ OPTIONS = [
     (["--pp", "4", "--schedule", "interleaved", "--virtual-stages", "3", "--global-batch", "4"], 3, "error: 80 layers mod 12 (4 stages x 3 chunks) = 8"),
     (["--pp", "4", "--virtual-stages", "2"], 3, "error: schedule 1f1b has one chunk of layers on a stage, not 2"),
     (["--pp", "3", "--schedule", "dualpipe"], 3, "error: DualPipe feeds a pipeline from both ends: 3 stages are no even number"),
+    (["--pp", "2", "--tp", "8", "--schedule", "dualpipe", "--global-batch", "3"], 3, "error: DualPipe runs half of its microbatches from each end, on 2 stages at least 4 in all: 3 mod 2 = 1"),
+    (["--pp", "4", "--tp", "8", "--schedule", "dualpipe", "--global-batch", "6"], 3, "error: DualPipe runs half of its microbatches from each end, on 4 stages at least 8 in all: 6 are fewer than 8"),
     (["--layout", "megatron", "--sp"], 2, "error: layout megatron and sp true contradict each other"),
     (["--format", "yaml"], 2, "error: unknown format 'yaml'"),
     (["--nosuch"], 2, "error: no such option: --nosuch"),
