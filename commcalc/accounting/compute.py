@@ -145,7 +145,7 @@ def pairs_of(model: Model, work: Workload, scores: Scores) -> dict[Attention, in
 
 
 def layers_held(ledger: Ledger, stage: Stage) -> Counter[tuple[str, Attention]]:
-    """The layers of a stage by program and by how they attend."""
+    """The layers that a stage holds by program and by how they attend."""
     found: Counter[tuple[str, Attention]] = Counter()
     how, layers = attentions(ledger.model), ledger.programs.layers
     for chunk in chunks_of(ledger, stage):
@@ -154,7 +154,7 @@ def layers_held(ledger: Ledger, stage: Stage) -> Counter[tuple[str, Attention]]:
 
 
 def chunks_of(ledger: Ledger, stage: Stage) -> Iterator[range]:
-    """The numbers of the layers of a stage, chunk by chunk."""
+    """The numbers of the layers of a stage, chunk by chunk; where it holds the stage of its mirror too, that last."""
     chunks, stages = ledger.parallel.virtual_stages, ledger.parallel.pp
     if chunks > 1:
         each = stage.layers // chunks
@@ -162,8 +162,9 @@ def chunks_of(ledger: Ledger, stage: Stage) -> Iterator[range]:
             first = (turn * stages + stage.number) * each
             yield range(first, first + each)
         return
-    first = sum(one.layers for one in ledger.stages[: stage.number])
-    yield range(first, first + stage.layers)
+    for number in (stage.number, stages - 1 - stage.number)[: stage.ends]:
+        first = sum(one.layers for one in ledger.stages[:number])
+        yield range(first, first + ledger.stages[number].layers)
 
 
 class Computed(NamedTuple):
@@ -184,7 +185,7 @@ class Computed(NamedTuple):
         return found
 
     def stage(self, ledger: Ledger, stage: Stage) -> Flops:
-        """All that a stage does for one microbatch, embedding and head with it."""
+        """All that a stage does for one microbatch from every end, embedding and head with it."""
         found = Flops()
         for (name, attention), count in layers_held(ledger, stage).items():
             found = found.plus(self.block(name, attention).times(count))

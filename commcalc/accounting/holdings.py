@@ -98,7 +98,8 @@ def _ways(draft: Draft, weight: str) -> int:
     """Ranks over which what belongs to a weight is sharded."""
     layout, parallel = draft.programs.layout, draft.parallel
     replicas = replicating(parallel, layout)
-    return layout.mesh.size([axis for axis in copies_of(weight, layout) if axis not in replicas])
+    mirrors = draft.programs.mirrors if parallel.dp_shard is None else 1
+    return mirrors * layout.mesh.size([axis for axis in copies_of(weight, layout) if axis not in replicas])
 
 
 def gathered(draft: Draft, stage: Stage) -> int:

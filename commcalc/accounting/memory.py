@@ -116,7 +116,7 @@ def _activations(ledger: Ledger, stage: Stage, kept: dict[str, Kept]) -> tuple[i
         names = [layers.names[layers.kinds[at]] for at in chunk]
         found += count * sum(kept[name].stored for name in names[::each])
         flying += count * len(names)
-    ends = {EMBEDDING: counts[0], PREDICTION: counts[-1], HEAD: 1}
+    ends = {EMBEDDING: max(counts) if stage.ends > 1 else counts[0], PREDICTION: counts[-1], HEAD: 1}
     for name, count in ends.items():
         if name in kept:
             found += count * stage.times[name] * kept[name].stored
@@ -130,6 +130,8 @@ def in_flight(parallel: Parallelism, microbatches: int, stage: int) -> tuple[int
     ((8,), (1,))
     """
     stages, chunks, m = parallel.pp, parallel.virtual_stages, microbatches
+    if parallel.mirrors > 1:  # of its own stage, and of the mirror's: those that enter at the other end
+        return (min(m // 2, stages - stage), min(m // 2, stage + 1))
     if parallel.schedule is not Schedule.INTERLEAVED or stages == 1:
         return (min(m, stages - stage),)
     # Forward passes before the first backward one (Megatron-LM core/pipeline_parallel/schedules.py).

@@ -190,14 +190,15 @@ class _Timer(NamedTuple):
             bounds.append(max(one.step_s(m, idle) for one in each))
         slowest = max(stages, key=lambda one: (one.step_s(m, idle), -one.stage))
         flops = [self.found.stage(ledger, stage) for stage in ledger.stages]
+        rounds = m // ledger.stage.ends
         passes = 3 if ledger.work.phase.training else 1
         shared = devices // ledger.parallel.pp
         return Step(
             stages=tuple(stages), slowest=slowest, microbatches=m, idle=idle, time_s=slowest.step_s(m, idle),
             serial_s=bounds[0], overlapped_s=bounds[1],
             tokens=ledger.work.global_batch_size * ledger.work.tokens_per_sequence, devices=devices,
-            model_flops=passes * m * ledger.parallel.dp * sum(one.model for one in flops),
-            flops=m * shared * sum(one.total for one in flops), peak=self.machine.chip.flops[ledger.work.dtype],
+            model_flops=passes * rounds * ledger.parallel.dp * sum(one.model for one in flops),
+            flops=rounds * shared * sum(one.total for one in flops), peak=self.machine.chip.flops[ledger.work.dtype],
             block=self.block(), block_flops=self.found.block(ledger.usual, usual_attention(ledger)).total,
             decode=self.decode(entries) if ledger.work.phase is Phase.DECODE else None,
             train_tokens=self.clock.train_tokens,
@@ -238,9 +239,10 @@ class _Timer(NamedTuple):
         """Compute of a microbatch: forward, backward, and what runs again."""
         ledger = self.priced.ledger
         flops = self.found.stage(ledger, stage)
-        if ledger.work.phase is not Phase.DECODE:
-            return flops.forward / self.rate, flops.backward / self.rate, flops.recompute / self.rate
-        return sum(self._reading(stage, flops)), 0.0, 0.0
+        if ledger.work.phase is Phase.DECODE:
+            return sum(self._reading(stage, flops)), 0.0, 0.0
+        rate = self.rate * stage.ends
+        return flops.forward / rate, flops.backward / rate, flops.recompute / rate
 
     def _reading(self, stage: Stage, flops: Flops) -> tuple[float, float, float]:
         """Seconds that a decoding stage reads weights, reads keys and values, and computes beyond that."""
@@ -250,25 +252,25 @@ class _Timer(NamedTuple):
         weights = read_in_decoding(draft, stage, self.states) / rate
         cache = cache_bytes(draft, dict(layers_held(ledger, stage)), self.states) / ledger.microbatches / rate
         beyond = max(flops.forward / self.rate - weights, 0.0)
-        return weights, cache, beyond
+        return weights / stage.ends, cache / stage.ends, beyond / stage.ends
 
     def decode(self, entries: Mapping[int, Sequence[Entry]]) -> Decode:
         """One token through all stages."""
         ledger = self.priced.ledger
         read = [0.0, 0.0, 0.0]
         fixed = sent = 0.0
-        calls = 0
+        calls = 0.0
         for stage in ledger.stages:
             for at, seconds in enumerate(self._reading(stage, self.found.stage(ledger, stage))):
                 read[at] += seconds
             for entry in entries[stage.number]:
-                times = ledger.times_in_step(entry.row, stage) // ledger.microbatches
+                times = ledger.times_in_step(entry.row, stage) / ledger.microbatches
                 if times and entry.priced is not None:
                     latency, _ = entry.priced.cost.counted
                     fixed += float(latency) * times
                     sent += (entry.time_s - float(latency)) * times
                     calls += times
-        return Decode(read[0], read[1], read[2], fixed, sent, calls)
+        return Decode(read[0], read[1], read[2], fixed, sent, round(calls))
 
 
 def _stage_time(
