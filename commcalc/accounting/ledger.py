@@ -9,7 +9,7 @@ from typing import NamedTuple
 from commcalc.accounting.assumptions import assumptions_of, warnings_of
 from commcalc.accounting.draft import Draft, dtypes, times_in_step
 from commcalc.accounting.legality import unfit
-from commcalc.accounting.programs import Programs, copies_of, programs_of, stages_of
+from commcalc.accounting.programs import Programs, copies_of, only, programs_of, stages_of
 from commcalc.accounting.rows import MIRROR, Row, Stage, Warn
 from commcalc.algebra.collective import Convention
 from commcalc.algebra.program import Role
@@ -44,6 +44,8 @@ class Ledger(NamedTuple):
     warnings: tuple[Warn, ...]
     # How many of the rows, the first ones, are of programs; the others are of the stage.
     of_programs: int
+    # The sublayers that are looked at alone; none: all.
+    sublayers: tuple[str, ...] = ()
 
     @property
     def layout(self) -> Layout:
@@ -84,8 +86,11 @@ def build(
     work: Workload,
     convention: Convention = Convention.EXACT,
     stage: int | None = None,
+    sublayers: tuple[str, ...] = (),
 ) -> Ledger:
     """Derive the ledger; its step is that of ``stage``, by default the one that sends most bytes.
+
+    ``sublayers`` looks at some of them alone.
 
     Raises `IllegalDegree` (all violations together) where a degree does not divide, `SpecError` where a size that is
     needed was not given, `UsageError` for groups that have no ledger yet.
@@ -103,6 +108,8 @@ def build(
     raise_all(_missing(model))  # of a question that has an answer
     microbatches = work.microbatches(parallel.dp)
     programs = _programs(model, parallel, work)
+    if sublayers:
+        programs = only(programs, sublayers)
     sizes = program_sizes(model, work, parallel) | programs.layout.mesh.sizes
     sizes |= {MIRROR: programs.mirrors} if programs.mirrors > 1 else {}
     raise_all(_missing_sizes(programs, sizes))
@@ -119,7 +126,7 @@ def build(
     said = tuple(assumptions_of(model, parallel, work, convention, busiest, stages, programs))
     return Ledger(
         model, parallel, work, convention, programs, sizes, tuple(rows), busiest, stages, microbatches, said,
-        tuple(warnings), of_programs,
+        tuple(warnings), of_programs, sublayers,
     )  # fmt: skip
 
 

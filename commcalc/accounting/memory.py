@@ -41,6 +41,9 @@ class Memory(NamedTuple):
     working: int
     # Microbatches under way, in layers: what `activations` multiplies.
     in_flight: int
+    # Parameters as one device uses them, and the tensors that a block of the usual kind keeps.
+    parameters: int
+    tensors: tuple[tuple[str, int], ...]
 
     @property
     def total(self) -> int:
@@ -101,7 +104,7 @@ def _of_stage(
     return Memory(
         stage.number, held.weights, held.gradients, held.optimizer, activations + again + working, cache,
         largest + gathered(draft, stage), sum(parts[part] for part in states.offload), capacity,
-        kept[ledger.usual].stored, again + working, flying,
+        kept[ledger.usual].stored, again + working, flying, held.elements, kept[ledger.usual].tensors,
     )  # fmt: skip
 
 

@@ -131,7 +131,9 @@ def priced_alone(ledger: Ledger, network: Network | None, algorithm: Algorithm =
 
         slowest = max(ledger.stages, key=lambda stage: (seconds(stage), -stage.number))
         if slowest != ledger.stage:
-            again = build(ledger.model, ledger.parallel, ledger.work, ledger.convention, slowest.number)
+            again = build(
+                ledger.model, ledger.parallel, ledger.work, ledger.convention, slowest.number, ledger.sublayers
+            )
             ledger = again._replace(warnings=ledger.warnings)
             entries = _priced(ledger, network, algorithm)
     timed = network is not None

@@ -6,6 +6,7 @@ program. Each is derived once, however many layers run it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from commcalc.accounting.rows import ROOT, TIED, TO_NEXT, TO_PREVIOUS, Stage
@@ -13,7 +14,8 @@ from commcalc.algebra.collective import Kind
 from commcalc.algebra.derive import derive
 from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.program import Program, Rule
-from commcalc.algebra.schedule import FORWARD, Derivation, Event, Move
+from commcalc.algebra.schedule import FORWARD, Action, Derivation, Differentiate, Event, Move, Placed
+from commcalc.errors import UnknownName
 from commcalc.transformer.block import block_program
 from commcalc.transformer.dialects import Dialect, dialect_of
 from commcalc.transformer.embedding import embedding_program, head_program
@@ -76,6 +78,36 @@ def programs_of(model: Model, parallel: Parallelism, work: Workload) -> Programs
         },
         parallel.mirrors if work.phase.training else 1,
     )
+
+
+def only(programs: Programs, sublayers: Collection[str]) -> Programs:
+    """The same programs cut down to some sublayers; those that have none of them go. `UnknownName` for others."""
+    known = {op.sublayer for one in programs.derivations.values() for op in one.program.ops}
+    for name in sublayers:
+        if name not in known:
+            raise UnknownName("sublayer", name, sorted(known), where=f"--sublayer {name[:60]}")
+    found = {}
+    for name, one in programs.derivations.items():
+        ops = tuple(op for op in one.program.ops if op.sublayer in sublayers)
+        if not ops:
+            continue
+        met = {tensor for op in ops for tensor in (*op.inputs, *op.weights, op.output)}
+        tensors = {tensor: kept for tensor, kept in one.program.tensors.items() if tensor in met}
+        found[name] = one._replace(
+            program=one.program._replace(ops=ops, tensors=tensors),
+            forward=tuple(action for action in one.forward if _lies_in(action, sublayers)),
+            backward=tuple(action for action in one.backward if _lies_in(action, sublayers)),
+            gradients={tensor: value for tensor, value in one.gradients.items() if tensor in met},
+        )
+    return programs._replace(derivations=found)
+
+
+def _lies_in(action: Action, sublayers: Collection[str]) -> bool:
+    if isinstance(action, Placed):
+        return action.op.sublayer in sublayers
+    if isinstance(action, Differentiate):
+        return action.placed.op.sublayer in sublayers
+    return isinstance(action, Move) and bool(set(action.event.sublayer.split(" + ")) & set(sublayers))
 
 
 def copies_of(weight: str, layout: Layout) -> tuple[str, ...]:

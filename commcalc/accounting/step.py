@@ -88,6 +88,9 @@ class Step(NamedTuple):
     peak: float
     block: StageTime
     block_flops: int
+    # FLOPs of the slowest stage for a microbatch, and the rate that compute is taken to reach.
+    stage_flops: Flops
+    rate: float
     decode: Decode | None
     train_tokens: int | None
 
@@ -146,7 +149,7 @@ class Machine(NamedTuple):
 
 def step_of(priced: PricedLedger, machine: Machine, clock: Clock, states: States) -> Step | None:
     """The step of a priced ledger; None where the chip does not say how fast it is (`can_time`)."""
-    return _Timer.of(priced, machine, clock, states).step() if can_time(priced, machine.chip) else None
+    return Timer.of(priced, machine, clock, states).step() if can_time(priced, machine.chip) else None
 
 
 def can_time(priced: PricedLedger, chip: Chip) -> bool:
@@ -155,7 +158,7 @@ def can_time(priced: PricedLedger, chip: Chip) -> bool:
     return work.dtype in chip.flops and (work.phase is not Phase.DECODE or chip.hbm_bytes_per_s is not None)
 
 
-class _Timer(NamedTuple):
+class Timer(NamedTuple):
     """What times a step: the ledger, FLOPs of its programs, and rates."""
 
     priced: PricedLedger
@@ -166,13 +169,15 @@ class _Timer(NamedTuple):
     rate: float
 
     @classmethod
-    def of(cls, priced: PricedLedger, machine: Machine, clock: Clock, states: States) -> _Timer:
+    def of(cls, priced: PricedLedger, machine: Machine, clock: Clock, states: States) -> Timer:
+        """The timer of a ledger on a machine that says how fast it is (`can_time`)."""
         peak = machine.chip.flops[priced.ledger.work.dtype]
         return cls(
             priced, machine, clock, states, computed(priced.ledger, clock.scores), peak * float(clock.efficiency)
         )
 
     def step(self) -> Step:
+        """The step of the slowest stage."""
         ledger = self.priced.ledger
         m, devices = ledger.microbatches, ledger.parallel.mesh.devices
         idle = float(bubble(ledger.parallel, m)) if ledger.parallel.pp > 1 else 0.0
@@ -191,6 +196,7 @@ class _Timer(NamedTuple):
         slowest = max(stages, key=lambda one: (one.step_s(m, idle), -one.stage))
         flops = [self.found.stage(ledger, stage) for stage in ledger.stages]
         rounds = m // ledger.stage.ends
+        at = next(stage for stage in ledger.stages if stage.number == slowest.stage)
         passes = 3 if ledger.work.phase.training else 1
         shared = devices // ledger.parallel.pp
         return Step(
@@ -200,6 +206,7 @@ class _Timer(NamedTuple):
             model_flops=passes * rounds * ledger.parallel.dp * sum(one.model for one in flops),
             flops=rounds * shared * sum(one.total for one in flops), peak=self.machine.chip.flops[ledger.work.dtype],
             block=self.block(), block_flops=self.found.block(ledger.usual, usual_attention(ledger)).total,
+            stage_flops=Flops(*(count // at.ends for count in self.found.stage(ledger, at))), rate=self.rate,
             decode=self.decode(entries) if ledger.work.phase is Phase.DECODE else None,
             train_tokens=self.clock.train_tokens,
         )  # fmt: skip
@@ -209,8 +216,11 @@ class _Timer(NamedTuple):
 
     def stage(self, stage: Stage, entries: Sequence[Entry], overlap: Sequence[str]) -> StageTime:
         """A stage under an overlap."""
+        return _stage_time(stage.number, self._seconds(stage), self.comm(stage, entries), overlap, self.clock)
+
+    def comm(self, stage: Stage, entries: Sequence[Entry]) -> dict[str, dict[str, float]]:
+        """Seconds of each group in each window: a microbatch forward, backward, and once a step."""
         ledger = self.priced.ledger
-        forward_s, backward_s, again_s = self._seconds(stage)
         comm: dict[str, dict[str, float]] = {name: dict.fromkeys(GROUPS, 0.0) for name in (FORWARD, BACKWARD, _ONCE)}
         for entry in entries:
             row = entry.row
@@ -221,7 +231,15 @@ class _Timer(NamedTuple):
             window = _ONCE if once else FORWARD if row.direction == FORWARD else BACKWARD
             seconds = entry.time_s * times / (1 if once else ledger.microbatches)
             comm[window][row.group] += seconds
-        return _stage_time(stage.number, (forward_s, backward_s, again_s), comm, overlap, self.clock)
+        return comm
+
+    def windows(self) -> dict[str, Window]:
+        """Compute and communication of the ledger's stage by pass; what comes once a step is of the backward one."""
+        stage = self.priced.ledger.stage
+        forward_s, backward_s, again_s = self._seconds(stage)
+        comm = self.comm(stage, self.priced.entries)
+        late = {group: comm[BACKWARD][group] + comm[_ONCE][group] for group in comm[BACKWARD]}
+        return {FORWARD: Window(forward_s, comm[FORWARD]), BACKWARD: Window(backward_s + again_s, late)}
 
     def block(self) -> StageTime:
         """One layer of the usual kind."""

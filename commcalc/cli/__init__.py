@@ -23,6 +23,7 @@ COMMANDS = {
     "busbw": "busbw",
     "calibrate": "calibrate",
     "degrees": "degrees",
+    "solve": "solve",
     "verify": "verify",
     "presets": "presets",
     "completions": "completions",
@@ -39,6 +40,7 @@ Examples:
   commcalc busbw all_reduce --group-size 8 --busbw 370GB/s --link 450GB/s
   commcalc calibrate nccl.log --hardware h100 --output mine.yaml
   commcalc degrees --model llama-2-13b
+  commcalc solve tp --model llama-3-70b --hardware h100 --sp
   commcalc verify --layout megatron-sp
   commcalc presets list
 """

@@ -25,6 +25,7 @@ Examples:
   commcalc ledger deepseek-v3-h800
   commcalc ledger --model llama-3-8b --dp 8 --zero 3 --global-batch 8
   commcalc ledger --model mixtral-8x7b --hardware h100 --dp 16 --ep 8 --ranks
+  commcalc ledger --recompute full --pp 4 --global-batch 16 --efficiency 0.6
 """
 
 
@@ -113,7 +114,7 @@ def ledger(
     json_: o.Json = False,
     no_color: o.NoColor = False,
 ) -> None:
-    """What a block, a stage and a step move, and how long it takes.
+    """What a block, a stage and a step move, how long it takes, and whether it fits.
 
     Without arguments it answers for the packaged default job; with --model it inherits nothing from that.
     """
@@ -180,7 +181,8 @@ def _text(
             report.ledger_document(priced, job, outlook, explain=explain, tensors=lines, ranks=groups)
         )
     if style in (Format.JSONL, Format.CSV):
-        records = [report.row_record(entry, priced.ledger.times_in_step(entry.row)) for entry in priced.entries]
+        times = priced.ledger.times_in_step
+        records = [report.row_record(entry, times(entry.row), priced) for entry in priced.entries]
         if lines is not None:
             records = [line.record() for line in lines]
         if groups is not None:
@@ -203,15 +205,16 @@ def _text(
     head = report.heading(priced, job)
     tail = "Assumptions\n" + "".join(f"- {line}\n" for line in priced.assumptions)
     if explain:
-        tail = _explained(priced, job) + "\n" + tail
+        tail = _explained(priced, job, outlook) + "\n" + tail
     if style is Format.MARKDOWN:
         return f"{head}\n{render_markdown(tables)}\n{tail}"
     terminal = Terminal(width_of_terminal(os.environ), colour_of_terminal(os.environ, no_color))
     return f"{head}\n{render(tables, terminal)}\n{folded(tail, terminal.width)}"
 
 
-def _explained(priced: PricedLedger, job: Job) -> str:
+def _explained(priced: PricedLedger, job: Job, outlook: Outlook) -> str:
     from commcalc.accounting.explain import explain_names, explain_row, explain_totals
+    from commcalc.accounting.explain_outlook import explain_outlook
     from commcalc.accounting.links import explain_links
 
     lines = ["Explained", *(f"  {line}" for line in explain_names(priced))]
@@ -225,4 +228,5 @@ def _explained(priced: PricedLedger, job: Job) -> str:
         lines.append(f"{row.sublayer}{of}, {row.direction} {row.op}: {row.kind} of {row.tensor} over {over}")
         lines += [f"  {line}" for line in explain_row(entry, priced)]
     lines += ["totals", *(f"  {line}" for line in explain_totals(priced))]
+    lines += explain_outlook(outlook, priced.ledger, job.states)
     return "\n".join(lines) + "\n"

@@ -48,7 +48,7 @@ def ledger_document(
         "assumptions": list(priced.assumptions),
         "warnings": [{"code": warning.code, "message": warning.message} for warning in priced.warnings],
         "rows": [
-            row_record(entry, ledger.times_in_step(entry.row))
+            row_record(entry, ledger.times_in_step(entry.row), priced)
             | ({"explain": explain_row(entry, priced)} if explain else {})
             for entry in priced.entries
         ],
@@ -117,12 +117,14 @@ def _values(spec: Any) -> dict[str, object]:
     return {key: float(value) if isinstance(value, Fraction) else value for key, value in spec._asdict().items()}
 
 
-def row_record(entry: Entry, times: int | None = None) -> dict[str, object]:
+def row_record(entry: Entry, times: int, ledger: PricedLedger) -> dict[str, object]:
     """One row with the fields of INTERFACE; times are null where no network was given.
 
-    ``times`` is how often it happens in a step of the busiest stage.
+    ``times`` is how often it happens in a step of the busiest stage; shares are of what that sends, and of how long it
+    communicates.
     """
     row, priced = entry.row, entry.priced
+    step = ledger.totals["step"]["all"]
     cost = priced.cost if priced else None
     return {
         "pass": row.direction,
@@ -140,6 +142,8 @@ def row_record(entry: Entry, times: int | None = None) -> dict[str, object]:
         "count": row.calls,
         "per": row.per,
         "count_in_step": times,
+        "wire_share": row.wire_bytes * times / step.wire_bytes if step.wire_bytes else 0.0,
+        "time_share": entry.time_s * times / step.time_s if step.time_s else None,
         "algorithm": cost.algorithm if cost else None,
         "level": priced.level if priced else None,
         "phases": [_phase(phase) for phase in priced.phases] if priced else [],
@@ -214,6 +218,7 @@ def _rows_table(priced: PricedLedger) -> Table:
         Column("payload bytes", True),
         Column("wire bytes", True),
         Column("calls per", True),
+        Column("of step", True),
     ]
     if timed:
         columns += [Column("time", True), Column("bound"), Column("algorithm"), Column("level")]
@@ -226,7 +231,7 @@ def _rows_table(priced: PricedLedger) -> Table:
     for part, sublayer in priced.ledger.sections:
         mine = [entry for entry in priced.entries if (entry.row.part, entry.row.sublayer) == (part, sublayer)]
         mine.sort(key=lambda entry: _PASSES.index(entry.row.direction))
-        cells = tuple(_cells(entry, timed, sure) for entry in mine)
+        cells = tuple(_cells(entry, priced, timed, sure) for entry in mine)
         alike = (sublayer if part in priced.blocks else f"{part} {sublayer}", cells)
         sections.setdefault(alike, []).append(part)
         if len(sections[alike]) == 1:
@@ -250,8 +255,10 @@ def _section(priced: PricedLedger, parts: Sequence[str], sublayer: str) -> str:
     return f"{sublayer} of {' and '.join(f'{times[part]} {part}' for part in parts)} blocks"
 
 
-def _cells(entry: Entry, timed: bool, sure: bool) -> tuple[str, ...]:
+def _cells(entry: Entry, priced: PricedLedger, timed: bool, sure: bool) -> tuple[str, ...]:
     row = entry.row
+    record = row_record(entry, priced.ledger.times_in_step(row), priced)
+    share = float(str(record["time_share"] if record["time_share"] is not None else record["wire_share"]))
     cells = [
         f"  {row.direction} {row.op}" + (" (re-gather)" if _is_regather(row) else ""),
         row.kind.value,
@@ -259,6 +266,7 @@ def _cells(entry: Entry, timed: bool, sure: bool) -> tuple[str, ...]:
         format_bytes(row.payload_bytes),
         format_bytes(row.wire_bytes),
         f"{row.calls} {row.per}",
+        f"{100 * share:.1f} %",
     ]
     if timed and entry.priced is not None:
         cost = entry.priced.cost
