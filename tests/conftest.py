@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from commcalc.accounting.ledger import build
+from commcalc.accounting.memory import Memory, fullest
+from commcalc.accounting.outlook import Outlook, outlook_of
 from commcalc.accounting.pricing import PricedLedger, price_ledger
 from commcalc.accounting.rows import Row
+from commcalc.accounting.step import Step
 from commcalc.catalog.assign import Assignment
-from commcalc.catalog.job import Request, resolve_job
+from commcalc.catalog.job import Job, Request, resolve_job
 from commcalc.catalog.presets import VARIABLE
 from commcalc.cli import run
 
@@ -90,7 +93,7 @@ def inside(capfdbinary: pytest.CaptureFixture[bytes]) -> Inside:
     return run_inside
 
 
-def ask(
+def question(
     model: str | None = None,
     hardware: str | None = None,
     *,
@@ -98,20 +101,49 @@ def ask(
     bandwidth: Iterable[str] = (),
     latency: Iterable[str] = (),
     **values: object,
-) -> PricedLedger:
-    """The priced ledger of a question; values are named ``parallelism__tp=8``, ``workload__phase="decode"``."""
+) -> Job:
+    """A resolved job; values are named ``parallelism__tp=8``, ``workload__phase="decode"``."""
     assignments = [
         Assignment(path.replace("__", "."), str(value).lower() if isinstance(value, bool) else str(value), f"--{path}")
         for path, value in values.items()
     ]
-    found = resolve_job(
+    return resolve_job(
         Request(
             job=job, model=model, hardware=hardware, assignments=assignments,
             bandwidths=tuple(bandwidth), latencies=tuple(latency),
         )
     )  # fmt: skip
+
+
+def ask(model: str | None = None, hardware: str | None = None, **asked: Any) -> PricedLedger:
+    """The priced ledger of a `question`."""
+    return _priced(question(model, hardware, **asked))
+
+
+def _priced(found: Job) -> PricedLedger:
     book = build(found.model, found.parallel, found.work, found.convention)
     return price_ledger(book, found.hardware.network if found.hardware else None, found.algorithm)
+
+
+def look(model: str | None = None, hardware: str | None = None, **asked: Any) -> Outlook:
+    """Memory and the step of a `question`."""
+    found = question(model, hardware, **asked)
+    network = found.hardware.network if found.hardware else None
+    return outlook_of(_priced(found), found.chip, network, found.algorithm, found.states, found.clock)
+
+
+def memory(model: str | None = None, hardware: str | None = None, **asked: Any) -> Memory:
+    """Memory of the fullest stage of a `question`."""
+    found = look(model, hardware, **asked).memory
+    assert found is not None
+    return fullest(found)
+
+
+def step(model: str | None = None, hardware: str | None = None, **asked: Any) -> Step:
+    """The step of a `question`."""
+    found = look(model, hardware, **asked).step
+    assert found is not None
+    return found
 
 
 def fields(**values: object) -> str:

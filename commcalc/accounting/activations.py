@@ -59,7 +59,8 @@ def _kept(draft: Draft, name: str, derivation: Derivation) -> Kept:
                 if (sharding := derivation.program.tensors[one].sharding) is not None]  # fmt: skip
         inputs = _listed(draft, derivation, read)
         first = sum(size for _, size in inputs)
-        return _sum(inputs)._replace(working=sum(size for _, size in whole) * work.recompute_layers - first)
+        at_once = min(work.recompute_layers, draft.model.num_hidden_layers or 1)
+        return _sum(inputs)._replace(working=sum(size for _, size in whole) * at_once - first)
     again, discarded = run_again(draft, derivation)
     listed = _listed(draft, derivation, saved(derivation, again, discarded))
     return _sum(listed + _unnamed(draft, derivation, again))

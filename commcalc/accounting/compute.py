@@ -184,6 +184,14 @@ class Computed(NamedTuple):
                 found = found.plus(flops.times(self.pairs[attention]))
         return found
 
+    def attention(self, ledger: Ledger, stage: Stage) -> Flops:
+        """What of `stage` is attention."""
+        found = Flops()
+        for (name, attention), count in layers_held(ledger, stage).items():
+            for flops in self.parts[name].pairs.values():
+                found = found.plus(flops.times(count * self.pairs[attention]))
+        return found
+
     def stage(self, ledger: Ledger, stage: Stage) -> Flops:
         """All that a stage does for one microbatch from every end, embedding and head with it."""
         found = Flops()

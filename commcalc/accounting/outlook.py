@@ -45,7 +45,9 @@ def outlook_of(
     if network is not None:
         step = step_of(priced, Machine(chip, network, algorithm), clock, states)
     said = [*_of_memory(priced, states), *_of_step(priced, chip, clock, step)]
-    return Outlook(memory, step, tuple(_warnings(priced, chip, clock, memory, timed=network is not None)), tuple(said))
+    return Outlook(
+        memory, step, tuple(_warnings(priced, chip, states, clock, memory, timed=network is not None)), tuple(said)
+    )
 
 
 _NOTHING_HIDDEN = "no communication is hidden behind compute"
@@ -115,7 +117,9 @@ def _of_step(priced: PricedLedger, chip: Chip, clock: Clock, step: Step | None) 
     return said
 
 
-def _warnings(priced: PricedLedger, chip: Chip, clock: Clock, memory: tuple[Memory, ...], *, timed: bool) -> list[Warn]:
+def _warnings(
+    priced: PricedLedger, chip: Chip, states: States, clock: Clock, memory: tuple[Memory, ...], *, timed: bool
+) -> list[Warn]:
     """What does not fit, and what could not be timed."""
     ledger, found = priced.ledger, list[Warn]()
     worst = fullest(memory)
@@ -124,6 +128,7 @@ def _warnings(priced: PricedLedger, chip: Chip, clock: Clock, memory: tuple[Memo
         needs = f"{format_bytes(worst.total)} B of {format_bytes(worst.capacity or 0)} B"
         message = f"the model does not fit{of}: {needs}, {format_bytes(-worst.margin)} B are missing"
         found.append(Warn("does-not-fit", message))
+    found += _without_effect(priced, states, clock)
     if timed and not can_time(priced, chip):
         what = f"FLOP/s in {ledger.work.dtype}" if ledger.work.dtype not in chip.flops else "bandwidth of its memory"
         found.append(Warn("step-not-timed", f"the machine gives no {what}: communication is timed, the step is not"))
@@ -132,3 +137,20 @@ def _warnings(priced: PricedLedger, chip: Chip, clock: Clock, memory: tuple[Memo
         for axis, why in waits.items():
             found.append(Warn("overlap-is-a-bound", f"--overlap full hides {axis} too, though {why}"))
     return found
+
+
+def _without_effect(priced: PricedLedger, states: States, clock: Clock) -> list[Warn]:
+    """Options that change nothing here, by what they would be for."""
+    work, usual = priced.ledger.work, States()
+    training, decoding = work.phase.training, work.phase is Phase.DECODE
+    again = work.recompute_layers > 1 and work.recompute is not Recompute.FULL
+    of_training = ("optimizer", "moment_dtype", "master_dtype", "main_grad_dtype")
+    states_given = [name for name in of_training if getattr(states, name) != getattr(usual, name)]
+    idle = {
+        "it is for training": [f"--{name.replace('_', '-')}" for name in states_given if not training]
+        + ["--dropout"] * (work.dropout and not training),
+        "it is for prefill and decode": ["--kv-dtype"] * (states.kv_dtype is not None and training),
+        "it is for decode": ["--hbm-efficiency"] * (clock.hbm_efficiency != 1 and not decoding),
+        "whole layers do not run again": ["--recompute-layers"] * again,
+    }
+    return [Warn("option-without-effect", f"{', '.join(names)}: {why}") for why, names in idle.items() if names]

@@ -269,7 +269,9 @@ class Timer(NamedTuple):
         rate = (self.machine.chip.hbm_bytes_per_s or float("inf")) * float(self.clock.hbm_efficiency)
         weights = read_in_decoding(draft, stage, self.states) / rate
         cache = cache_bytes(draft, dict(layers_held(ledger, stage)), self.states) / ledger.microbatches / rate
-        beyond = max(flops.forward / self.rate - weights, 0.0)
+        # Products wait for their weights, attention for keys and values.
+        attention = self.found.attention(ledger, stage).forward
+        beyond = max((flops.forward - attention) / self.rate - weights, 0.0) + max(attention / self.rate - cache, 0.0)
         return weights / stage.ends, cache / stage.ends, beyond / stage.ends
 
     def decode(self, entries: Mapping[int, Sequence[Entry]]) -> Decode:
