@@ -29,7 +29,7 @@ _commcalc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     if (( COMP_CWORD == 1 )); then
-        _commcalc_words ledger matmul reshard shard collective busbw calibrate degrees verify completions presets --help --version
+        _commcalc_words ledger matmul reshard shard collective busbw calibrate degrees solve verify completions presets --help --version
         return
     fi
     case $command in
@@ -152,6 +152,57 @@ _commcalc() {
             _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
             return ;;
         "ledger":--bucket)
+            :
+            return ;;
+        "ledger":--recompute-layers)
+            :
+            return ;;
+        "ledger":--attention)
+            _commcalc_words flash unfused
+            return ;;
+        "ledger":--param-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "ledger":--optimizer)
+            _commcalc_words adam momentum sgd
+            return ;;
+        "ledger":--moment-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "ledger":--master-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64 none
+            return ;;
+        "ledger":--main-grad-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "ledger":--kv-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "ledger":--offload)
+            _commcalc_words weights gradients optimizer activations kv_cache
+            return ;;
+        "ledger":--host-memory)
+            :
+            return ;;
+        "ledger":--efficiency)
+            :
+            return ;;
+        "ledger":--hbm-efficiency)
+            :
+            return ;;
+        "ledger":--overlap)
+            _commcalc_words tp cp ep dp pp none full
+            return ;;
+        "ledger":--combine)
+            _commcalc_words added largest
+            return ;;
+        "ledger":--scores)
+            _commcalc_words full causal
+            return ;;
+        "ledger":--train-tokens)
+            :
+            return ;;
+        "ledger":--call-latency)
             :
             return ;;
         "ledger":--bandwidth)
@@ -413,6 +464,115 @@ _commcalc() {
         "degrees":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "solve":--model)
+            _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b
+            _commcalc_own models
+            _commcalc_files
+            return ;;
+        "solve":--hardware)
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_own hardware
+            _commcalc_files
+            return ;;
+        "solve":--tp)
+            :
+            return ;;
+        "solve":--cp)
+            :
+            return ;;
+        "solve":--ep)
+            :
+            return ;;
+        "solve":--pp)
+            :
+            return ;;
+        "solve":--dp)
+            :
+            return ;;
+        "solve":--devices)
+            :
+            return ;;
+        "solve":--zero)
+            _commcalc_words 0 1 2 3
+            return ;;
+        "solve":--layout)
+            _commcalc_words none megatron megatron-sp
+            return ;;
+        "solve":--framework)
+            _commcalc_words megatron vllm sglang hf torchtitan
+            return ;;
+        "solve":--order)
+            :
+            return ;;
+        "solve":--kv)
+            _commcalc_words refuse replicate gather
+            return ;;
+        "solve":--seq)
+            :
+            return ;;
+        "solve":--micro-batch)
+            :
+            return ;;
+        "solve":--dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "solve":--grad-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "solve":--phase)
+            _commcalc_words train prefill decode
+            return ;;
+        "solve":--recompute)
+            _commcalc_words none selective full
+            return ;;
+        "solve":--bandwidth)
+            :
+            return ;;
+        "solve":--latency)
+            :
+            return ;;
+        "solve":--call-latency)
+            :
+            return ;;
+        "solve":--algorithm)
+            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical measured
+            return ;;
+        "solve":--convention)
+            _commcalc_words exact textbook
+            return ;;
+        "solve":--efficiency)
+            :
+            return ;;
+        "solve":--hbm-efficiency)
+            :
+            return ;;
+        "solve":--combine)
+            _commcalc_words added largest
+            return ;;
+        "solve":--scores)
+            _commcalc_words full causal
+            return ;;
+        "solve":--sublayer)
+            :
+            return ;;
+        "solve":--pass)
+            :
+            return ;;
+        "solve":--time)
+            :
+            return ;;
+        "solve":--scope)
+            :
+            return ;;
+        "solve":--group)
+            :
+            return ;;
+        "solve":--set)
+            :
+            return ;;
+        "solve":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
         "verify":--mesh)
             :
             return ;;
@@ -530,7 +690,7 @@ _commcalc() {
     case "$command" in
         "ledger")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --no-color --help -h
+                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --recompute-layers --attention --dropout --no-dropout --param-dtype --optimizer --moment-dtype --master-dtype --main-grad-dtype --kv-dtype --offload --host-memory --must-fit --no-must-fit --efficiency --hbm-efficiency --overlap --combine --scores --train-tokens --call-latency --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --no-color --help -h
             else
                 _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs
@@ -577,6 +737,14 @@ _commcalc() {
                 _commcalc_words --model --tp --sp --no-sp --layout --framework --kv --vocab-padding --seq --phase --set --format --json --no-color --help -h
             else
                 :
+            fi ;;
+        "solve")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --model --hardware --tp --sp --no-sp --cp --ep --pp --dp --devices --zero --layout --framework --order --kv --seq --micro-batch --dtype --grad-dtype --phase --recompute --regather --no-regather --reshard --no-reshard --bandwidth --latency --call-latency --algorithm --convention --efficiency --hbm-efficiency --combine --scores --sublayer --pass --time --scope --group --set --format --json --no-color --help -h
+            else
+                _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
+                _commcalc_own jobs
+                _commcalc_files
             fi ;;
         "verify")
             if [[ $cur == -* ]]; then

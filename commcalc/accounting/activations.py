@@ -16,7 +16,8 @@ from commcalc.accounting.programs import EMBEDDING, HEAD
 from commcalc.algebra.collective import Kind
 from commcalc.algebra.program import Op, Rule
 from commcalc.algebra.saved import saved
-from commcalc.algebra.schedule import FORWARD, Derivation, Value
+from commcalc.algebra.schedule import FORWARD, Derivation, Placed, Value
+from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.size import Product, Size
 from commcalc.transformer.work import AttentionKernel, Dispatch, Framework, Module, Recompute
 
@@ -62,8 +63,9 @@ def _kept(draft: Draft, name: str, derivation: Derivation) -> Kept:
         at_once = min(work.recompute_layers, draft.model.num_hidden_layers or 1)
         return _sum(inputs)._replace(working=sum(size for _, size in whole) * at_once - first)
     again, discarded = run_again(draft, derivation)
-    listed = _listed(draft, derivation, saved(derivation, again, discarded))
-    return _sum(listed + _unnamed(draft, derivation, again))
+    listed = _listed(draft, derivation, saved(derivation, again, discarded)) + _unnamed(draft, derivation, again)
+    # What a module makes again is there while its layer is differentiated.
+    return _sum(listed)._replace(working=sum(size for _, size in whole) - sum(size for _, size in listed))
 
 
 def run_again(draft: Draft, derivation: Derivation) -> tuple[set[str], set[str]]:
@@ -82,8 +84,12 @@ def run_again(draft: Draft, derivation: Derivation) -> tuple[set[str], set[str]]
         names = {op.name for op in every} - _saved_by_torchtitan(derivation)
         return names, names
     modules = work.recompute_modules
-    again = {op.name for op in every for module in modules if of_module(module, op)}
-    return again, {op.name for op in every for module in modules if module in _DISCARD and of_module(module, op)}
+    latent = bool(draft.model.kv_lora_rank)
+    again = {op.name for op in every for module in modules if of_module(module, op, latent=latent)}
+    discarded = {
+        op.name for op in every for module in modules if module in _DISCARD and of_module(module, op, latent=latent)
+    }
+    return again, discarded
 
 
 def _saved_by_torchtitan(derivation: Derivation) -> set[str]:
@@ -98,18 +104,21 @@ def _saved_by_torchtitan(derivation: Derivation) -> set[str]:
     return {*products[::2], *makers, *(one.op.name for one in derivation.placed if one.op.rule is Rule.ATTEND)}
 
 
-def of_module(module: Module, op: Op) -> bool:
-    """Whether an operation belongs to a module that can be recomputed."""
-    whole = op.rule is not Rule.NORM or op.over != ("D",)
-    inner = whole and op.label != "residual"
+def of_module(module: Module, op: Op, *, latent: bool) -> bool:
+    """Whether an operation belongs to a module that can be recomputed; ``latent``: attention has latents.
+
+    The norm before a linear layer is one kernel with it, save for those before experts and latents. Source: Megatron-LM
+    core/models/gpt/gpt_layer_specs.py, get_gpt_layer_with_transformer_engine_spec.
+    """
+    inner = op.label != "residual"
     return {
         Module.CORE_ATTN: op.rule in (Rule.ATTEND, Rule.SCAN),
-        Module.LAYERNORM: op.name in ("attention_norm", "mlp_norm"),
-        Module.MOE_ACT: op.name == "expert_activation",
+        Module.LAYERNORM: (op.name == "mlp_norm" and op.sublayer == "moe") or (op.name == "attention_norm" and latent),
+        Module.MOE_ACT: op.name == "expert_activation" or (op.name == "weigh_rows" and op.inputs[0] == "Ze"),
         Module.MLP: op.sublayer == "mlp" and inner,
-        Module.MOE: op.sublayer == "moe" and inner,
+        Module.MOE: op.sublayer == "moe" and inner and op.name != "mlp_norm",
         Module.SHARED_EXPERTS: op.label.startswith("shared_"),
-        Module.MLA_UP_PROJ: op.label in ("q_b_proj", "kv_b_proj"),
+        Module.MLA_UP_PROJ: op.label in ("q_b_proj", "kv_b_proj", "q_a_norm", "kv_a_norm"),
     }[module]
 
 
@@ -127,8 +136,16 @@ def _listed(draft: Draft, derivation: Derivation, values: Collection[Value]) -> 
 
 
 def _unnamed(draft: Draft, derivation: Derivation, again: Collection[str] = ()) -> list[tuple[str, int]]:
-    """Scores that are not fused away, and masks of dropout, of one byte an element."""
+    """What no tensor of the program is: scores that are not fused away, masks of dropout (a byte an element), copies.
+
+    Tokens are copied for each of their choices, and a rotary key for each head (Megatron-LM
+    core/transformer/moe/token_dispatcher.py and multi_latent_attention.py).
+    """
     work, sizes, found = draft.work, draft.sizes, list[tuple[str, int]]()
+    for placed in derivation.placed:
+        copied = _copied(placed)
+        if copied is not None and not set(_COPIERS.get(placed.op.function, ())) & again_modules(draft):
+            found.append((copied[0], int(draft.own(copied[1].local_size(work.dtype.bits)).value(sizes))))
     for placed in derivation.placed if work.attention is AttentionKernel.UNFUSED else ():
         if placed.op.rule is not Rule.ATTEND or placed.op.name in again:
             continue
@@ -143,5 +160,26 @@ def _unnamed(draft: Draft, derivation: Derivation, again: Collection[str] = ()) 
     if work.dropout:
         stream = draft.programs.layout.stream_of("T", "D")
         mask = int(draft.own(stream.local_size(8)).value(sizes))
-        found += [("dropout_mask", mask) for one in derivation.placed if one.op.label == "residual"]
+        found += [("dropout_mask", mask) for one in derivation.placed if one.op.label == "residual"
+                  or (one.op.rule is Rule.LOOKUP and one.op.sublayer == "embedding")]  # fmt: skip
     return found
+
+
+# Modules that make the copies again.
+_COPIERS = {"latent_attention": (Module.MLA_UP_PROJ,), "expert": (Module.MOE,)}
+
+
+def again_modules(draft: Draft) -> set[Module]:
+    """The modules that run again."""
+    return set(draft.work.recompute_modules) if draft.work.recompute is Recompute.SELECTIVE else set()
+
+
+def _copied(placed: Placed) -> tuple[str, Sharding] | None:
+    """A tensor that an operation first makes of what it is given: rows by choice, keys with their rotary part."""
+    op, dims = placed.op, placed.inputs[0].dims
+    if op.function == "latent_attention":
+        return "K", placed.inputs[0]
+    if op.rule is Rule.ROUTE and "C" not in dims and op.name == "expert_up_proj":
+        rows = (dims[0], "C", dims[1])
+        return "Xe", Sharding.of(rows, {dim: placed.inputs[0].axes_of(dim) for dim in rows})
+    return None

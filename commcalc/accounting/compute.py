@@ -22,7 +22,7 @@ from commcalc.algebra.program import Rule
 from commcalc.algebra.schedule import Placed
 from commcalc.algebra.size import Product, Size
 from commcalc.transformer.layers import Attention, attentions
-from commcalc.transformer.spec import Model
+from commcalc.transformer.spec import Model, Phase
 from commcalc.transformer.work import AttentionKernel, Workload
 
 # Multiplications with the state of a linear attention head for each token: decay aside, it is read, written, and
@@ -94,7 +94,7 @@ def _counted(draft: Draft, placed: Placed) -> tuple[int, int] | None:
             dims |= dict.fromkeys(placed.output.dims)
         made = Product(2, tuple(dims), split)
     elif op.rule is Rule.ATTEND:
-        width = sizes[placed.inputs[0].dims[2]] + sizes[placed.inputs[-1].dims[2]]
+        width = _width(draft, placed)
         heads = placed.inputs[0].dims[1]
         data = draft.programs.layout.data
         over = tuple(axis for axis in split if axis not in data)
@@ -108,6 +108,18 @@ def _counted(draft: Draft, placed: Placed) -> tuple[int, int] | None:
         return None
     own = int(draft.own(Size((made,), 8)).value(sizes))
     return own, int(_undivided(made).value(sizes))
+
+
+def _width(draft: Draft, placed: Placed) -> int:
+    """Elements of a head that a pair multiplies: of query and key, and of the value.
+
+    Decoding works on the cached latents, into which the projections up from them are absorbed (DeepSeek-V2,
+    arXiv:2405.04434, section 2.1.2).
+    """
+    sizes = draft.sizes
+    if draft.model.kv_lora_rank and draft.work.phase is Phase.DECODE:
+        return 2 * sizes["LKV"] + sizes["R"]
+    return sizes[placed.inputs[0].dims[2]] + sizes[placed.inputs[-1].dims[2]]
 
 
 def _undivided(made: Product) -> Size:

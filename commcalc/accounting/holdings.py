@@ -144,6 +144,7 @@ def cache_bytes(draft: Draft, layers: dict[tuple[str, Attention], int], states: 
     for (name, attention), count in layers.items():
         tokens = min(looks.get(attention) or context, context)
         held += count * sequences * _cached(draft, name, -(-tokens // parallel.cp), bits)
+        held += count * sequences * _state(draft, name)
     return held
 
 
@@ -160,18 +161,25 @@ def _cached(draft: Draft, name: str, tokens: int, bits: int) -> int:
                 heads = [axis for axes in value.split for axis in axes if axis not in layout.replicas]
                 each = Sharding.of(value.dims[1:], {value.dims[1]: tuple(heads)})
                 elements += tokens * int(Size((each.local_elements(),), 8).value(sizes))
-        elif op.rule is Rule.SCAN and not placed.weights:
-            values, keys = placed.output, placed.inputs[0]
-            state = Sharding.of((*values.dims[1:], keys.dims[-1]), {values.dims[1]: values.axes_of(values.dims[1])})
-            elements += int(Size((state.local_elements(),), 8).value(sizes))
-        elif op.rule is Rule.SCAN:
-            row = Sharding.of(
-                placed.output.dims[1:], {dim: placed.output.axes_of(dim) for dim in placed.output.dims[1:]}
-            )
-            elements += (sizes["CONV"] - 1) * int(Size((row.local_elements(),), 8).value(sizes))
     if draft.model.index_layers:  # one key a token and layer, for all heads of the indexer
         elements += tokens * draft.model.index_head_dim
     return -(-elements * bits // 8)
+
+
+def _state(draft: Draft, name: str) -> int:
+    """Bytes of the states that a layer of linear attention keeps for one sequence, in the type of the work."""
+    sizes, elements = draft.sizes, 0
+    for placed in draft.programs.derivations[name].placed:
+        if placed.op.rule is not Rule.SCAN:
+            continue
+        values, keys = placed.output, placed.inputs[0]
+        if placed.weights:  # the last tokens that a convolution looks back on
+            row = Sharding.of(values.dims[1:], {dim: values.axes_of(dim) for dim in values.dims[1:]})
+            elements += (sizes["CONV"] - 1) * int(Size((row.local_elements(),), 8).value(sizes))
+        else:
+            state = Sharding.of((*values.dims[1:], keys.dims[-1]), {values.dims[1]: values.axes_of(values.dims[1])})
+            elements += int(Size((state.local_elements(),), 8).value(sizes))
+    return _bytes(elements, draft.work.dtype)
 
 
 def read_in_decoding(draft: Draft, stage: Stage, states: States) -> int:

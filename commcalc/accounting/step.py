@@ -2,9 +2,10 @@
 
     step = microbatches * (compute + exposed) * (1 + bubble) + exposed once a step
 
-of the slowest stage. Compute is FLOPs over peak times efficiency; a pass over weights takes no less than reading them.
-MFU: Chowdhery et al. 2022, arXiv:2204.02311, appendix B (FLOPs of the model over those of the machine, whatever is
-computed again). The bubble is that of `accounting.pipeline`.
+of the slowest stage; without a backward pass, all microbatches on it and one of them on every other. Compute is FLOPs
+over peak times efficiency; a pass over weights outside of training takes no less than reading them. MFU: Chowdhery et
+al. 2022, arXiv:2204.02311, appendix B (FLOPs of the model over those of the machine, whatever is computed again). The
+bubble is that of `accounting.pipeline`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from commcalc.accounting.rows import AXES, GROUPS, Stage
 from commcalc.algebra.schedule import BACKWARD, FORWARD
 from commcalc.network.cost import Algorithm
 from commcalc.network.link import Network
+from commcalc.transformer.layers import Attention
 from commcalc.transformer.spec import Phase
 
 # Windows of a step: one microbatch forward, one backward with what runs again, and once at the end.
@@ -97,7 +99,10 @@ class Step(NamedTuple):
     @property
     def bubble_s(self) -> float:
         """Seconds that the slowest stage waits for others."""
-        return self.microbatches * (self.slowest.compute_s + self.slowest.exposed_s) * self.idle
+        one = self.slowest
+        if not self.idle:
+            return 0.0
+        return self.time_s - self.microbatches * (one.compute_s + one.exposed_s) - one.once_exposed_s
 
     @property
     def comm_s(self) -> float:
@@ -182,17 +187,15 @@ class Timer(NamedTuple):
         m, devices = ledger.microbatches, ledger.parallel.mesh.devices
         idle = float(bubble(ledger.parallel, m)) if ledger.parallel.pp > 1 else 0.0
         entries = {stage.number: self._entries(stage) for stage in ledger.stages}
-        alike: dict[tuple[object, ...], StageTime] = {}
-        stages = []
-        for stage in ledger.stages:
-            key = (tuple(stage.times.items()), tuple(layers_held(ledger, stage).items()))
-            if key not in alike:
-                alike[key] = self.stage(stage, entries[stage.number], self.clock.overlap)
-            stages.append(alike[key]._replace(stage=stage.number))
+        # Stages that hold the same take equally long.
+        keys = [(tuple(stage.times.items()), tuple(layers_held(ledger, stage).items())) for stage in ledger.stages]
+        first = dict(reversed(list(zip(keys, ledger.stages, strict=True))))
+        alike = {key: self.stage(stage, entries[stage.number], self.clock.overlap) for key, stage in first.items()}
+        stages = [alike[key]._replace(stage=at) for at, key in enumerate(keys)]
         bounds = []
         for overlap in ((), AXES):
-            each = [self.stage(stage, entries[stage.number], overlap) for stage in _first_of_each(ledger.stages, alike)]
-            bounds.append(max(one.step_s(m, idle) for one in each))
+            each = {key: self.stage(stage, entries[stage.number], overlap) for key, stage in first.items()}
+            bounds.append(self._whole([each[key] for key in keys], idle))
         slowest = max(stages, key=lambda one: (one.step_s(m, idle), -one.stage))
         flops = [self.found.stage(ledger, stage) for stage in ledger.stages]
         rounds = m // ledger.stage.ends
@@ -200,7 +203,7 @@ class Timer(NamedTuple):
         passes = 3 if ledger.work.phase.training else 1
         shared = devices // ledger.parallel.pp
         return Step(
-            stages=tuple(stages), slowest=slowest, microbatches=m, idle=idle, time_s=slowest.step_s(m, idle),
+            stages=tuple(stages), slowest=slowest, microbatches=m, idle=idle, time_s=self._whole(stages, idle),
             serial_s=bounds[0], overlapped_s=bounds[1],
             tokens=ledger.work.global_batch_size * ledger.work.tokens_per_sequence, devices=devices,
             model_flops=passes * rounds * ledger.parallel.dp * sum(one.model for one in flops),
@@ -210,6 +213,14 @@ class Timer(NamedTuple):
             decode=self.decode(entries) if ledger.work.phase is Phase.DECODE else None,
             train_tokens=self.clock.train_tokens,
         )  # fmt: skip
+
+    def _whole(self, stages: Sequence[StageTime], idle: float) -> float:
+        """Seconds of a step: of the slowest stage and its bubble; without a backward pass, until all stages are done."""
+        m = self.priced.ledger.microbatches
+        if self.priced.ledger.work.phase.training:
+            return max(one.step_s(m, idle) for one in stages)
+        each = [one.compute_s + one.exposed_s for one in stages]
+        return (m - 1) * max(each) + sum(each)
 
     def _entries(self, stage: Stage) -> Sequence[Entry]:
         return stage_entries(self.priced, stage, self.machine.network, self.machine.algorithm)
@@ -251,28 +262,41 @@ class Timer(NamedTuple):
                 window = FORWARD if entry.row.direction == FORWARD else BACKWARD
                 comm[window][entry.row.group] += entry.time_s * entry.row.calls
         seconds = (flops.forward / self.rate, flops.backward / self.rate, flops.recompute / self.rate)
+        if not ledger.work.phase.training:
+            one = Stage(0, 1, dict.fromkeys(ledger.stage.times, 0) | {ledger.usual: 1})
+            pairs = sum(part.forward for part in self.found.parts[ledger.usual].pairs.values())
+            attention = pairs * self.found.pairs[usual_attention(ledger)]
+            layers = {(ledger.usual, usual_attention(ledger)): 1}
+            seconds = (sum(self._inference(one, layers, flops.forward, attention)), 0.0, 0.0)
         return _stage_time(ledger.stage.number, seconds, comm, self.clock.overlap, self.clock)
 
     def _seconds(self, stage: Stage) -> tuple[float, float, float]:
         """Compute of a microbatch: forward, backward, and what runs again."""
         ledger = self.priced.ledger
-        flops = self.found.stage(ledger, stage)
-        if ledger.work.phase is Phase.DECODE:
-            return sum(self._reading(stage, flops)), 0.0, 0.0
-        rate = self.rate * stage.ends
+        if not ledger.work.phase.training:
+            return sum(self._reading(stage)), 0.0, 0.0
+        flops, rate = self.found.stage(ledger, stage), self.rate * stage.ends
         return flops.forward / rate, flops.backward / rate, flops.recompute / rate
 
-    def _reading(self, stage: Stage, flops: Flops) -> tuple[float, float, float]:
-        """Seconds that a decoding stage reads weights, reads keys and values, and computes beyond that."""
+    def _reading(self, stage: Stage) -> tuple[float, float, float]:
+        """What inference waits for on a stage: weights, keys and values (in decoding), and compute beyond that."""
+        ledger = self.priced.ledger
+        whole, attention = self.found.stage(ledger, stage).forward, self.found.attention(ledger, stage).forward
+        found = self._inference(stage, layers_held(ledger, stage), whole, attention)
+        return found[0] / stage.ends, found[1] / stage.ends, found[2] / stage.ends
+
+    def _inference(
+        self, stage: Stage, layers: Mapping[tuple[str, Attention], int], flops: int, attention: int
+    ) -> tuple[float, float, float]:
+        """The same of some layers: products wait for their weights, attention for keys and values."""
         ledger = self.priced.ledger
         draft = Draft(ledger.model, ledger.parallel, ledger.work, ledger.convention, ledger.programs, ledger.sizes)
         rate = (self.machine.chip.hbm_bytes_per_s or float("inf")) * float(self.clock.hbm_efficiency)
-        weights = read_in_decoding(draft, stage, self.states) / rate
-        cache = cache_bytes(draft, dict(layers_held(ledger, stage)), self.states) / ledger.microbatches / rate
-        # Products wait for their weights, attention for keys and values.
-        attention = self.found.attention(ledger, stage).forward
-        beyond = max((flops.forward - attention) / self.rate - weights, 0.0) + max(attention / self.rate - cache, 0.0)
-        return weights / stage.ends, cache / stage.ends, beyond / stage.ends
+        weights, cache = read_in_decoding(draft, stage, self.states) / rate, 0.0
+        if ledger.work.phase is Phase.DECODE:
+            cache = cache_bytes(draft, dict(layers), self.states) / ledger.microbatches / rate
+        beyond = max((flops - attention) / self.rate - weights, 0.0) + max(attention / self.rate - cache, 0.0)
+        return weights, cache, beyond
 
     def decode(self, entries: Mapping[int, Sequence[Entry]]) -> Decode:
         """One token through all stages."""
@@ -281,7 +305,7 @@ class Timer(NamedTuple):
         fixed = sent = 0.0
         calls = 0.0
         for stage in ledger.stages:
-            for at, seconds in enumerate(self._reading(stage, self.found.stage(ledger, stage))):
+            for at, seconds in enumerate(self._reading(stage)):
                 read[at] += seconds
             for entry in entries[stage.number]:
                 times = ledger.times_in_step(entry.row, stage) / ledger.microbatches
@@ -318,9 +342,3 @@ def _stage_time(
         {group: parts[FORWARD].by_group[group] + parts[BACKWARD].by_group[group] for group in groups},
         {group: parts[_ONCE].by_group[group] for group in groups},
     )  # fmt: skip
-
-
-def _first_of_each(stages: Sequence[Stage], alike: Mapping[tuple[object, ...], StageTime]) -> list[Stage]:
-    """A stage for each that differs in what it does."""
-    numbers = {one.stage for one in alike.values()}
-    return [stage for stage in stages if stage.number in numbers]

@@ -17,6 +17,9 @@ from commcalc.algebra.schedule import REGATHER, Derivation, Move, Placed, Value
 _LINEAR = (Rule.ADD, Rule.BIAS, Rule.TAKE, Rule.SHARE)
 # Element by element, and linear: what only moves, renames or turns its operand.
 _MOVES = frozenset({"same", "own_part", "flatten", "rope", "join_rope", "join", "repeat"})
+# Experts weigh their rows inside the activation, whose inputs are kept, so that the rows themselves are not.
+# Source: Megatron-LM core/fusions/fused_bias_swiglu.py, WeightedSwiGLUFunction.
+_WEIGHED_INSIDE = frozenset({"weigh_rows", "combine", "combine_bias"})
 # Their derivatives read what they made.
 _READ_OUTPUT = frozenset({"exp"})
 
@@ -28,13 +31,13 @@ def saved(derivation: Derivation, again: Collection[str] = (), discarded: Collec
     kept. Of those in ``discarded`` (of ``again`` too) nothing that they make is, whoever reads it.
     """
     makers = {one.op.output: one.op.name for one in derivation.placed}
-    gathered = _gathered_again(derivation)
+    gathered, alike = _gathered_again(derivation), _alike(derivation)
     found: dict[Value, None] = {}
     for placed in derivation.placed:
         reader = placed.op.name
         # An operation that runs again reads all that it read before.
-        operands = placed.operands[: len(placed.op.inputs)] if reader in again else read_by(placed)
-        for value in operands:
+        for value in _inputs(placed) if reader in again else read_by(placed):
+            value = alike.get(value, value)
             maker = makers.get(value.name)
             if maker in discarded or (maker in again and reader in again):
                 continue
@@ -47,18 +50,36 @@ def read_by(placed: Placed) -> tuple[Value, ...]:
     op = placed.op
     if not op.differentiable or op.rule in _LINEAR:
         return ()
-    inputs = placed.operands[: len(op.inputs)]
+    inputs = _inputs(placed)
     if op.function in _READ_OUTPUT:
         return (placed.made,)
     if op.rule is Rule.ATTEND:  # scores are made again from queries and keys; the output scales their gradient
         return (*inputs, placed.made)
     if op.rule is Rule.POINTWISE:
         return () if op.function in _MOVES else inputs
-    if op.rule is Rule.REGROUP:  # where to; and where rows are weighed on the way, the rows and their weights
-        return inputs if op.function.endswith("weighed") else inputs[1:]
+    if op.rule is Rule.REGROUP or op.name in _WEIGHED_INSIDE:  # where to, and by how much
+        return inputs[1:]
     if op.rule is Rule.REDUCE:  # a sum of squares; a plain sum reads nothing
         return inputs if op.name == "squares" else ()
     return inputs
+
+
+def _inputs(placed: Placed) -> tuple[Value, ...]:
+    """The tensors that an operation is given, save for those that it first makes others of."""
+    made_of = placed.op.inputs[1:-1] if placed.op.function == "latent_attention" else ()
+    if placed.op.rule is Rule.ROUTE and "C" not in placed.inputs[0].dims:
+        made_of = placed.op.inputs[:1]
+    return tuple(value for value in placed.operands[: len(placed.op.inputs)] if value.name not in made_of)
+
+
+def _alike(derivation: Derivation) -> dict[Value, Value]:
+    """Tensors under another name: what an operation passes on as it was given."""
+    found: dict[Value, Value] = {}
+    for placed in derivation.placed:
+        if placed.op.function in ("same", "own_part", "flatten") and placed.inputs[0] == placed.output:
+            given = placed.operands[0]
+            found[placed.made] = found.get(given, given)
+    return found
 
 
 def _gathered_again(derivation: Derivation) -> dict[Value, Value]:

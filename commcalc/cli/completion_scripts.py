@@ -71,6 +71,7 @@ _ARGUMENTS = {
     "logs": Words(files=True),
     "pattern": Words(kinds=KINDS),
     "expression": Words(),
+    "what": Words(known=("tp", "batch", "mix", "bandwidth")),
     "primitive": Words(known=COLLECTIVES),
     "primitive_": Words(known=tuple(kind.value for kind in Kind if kind is not Kind.SLICE)),
 }

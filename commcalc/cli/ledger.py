@@ -91,7 +91,7 @@ def ledger(
     must_fit: o.MustFit = None,
     efficiency: o.Efficiency = None,
     hbm_efficiency: o.HbmEfficiency = None,
-    overlap: o.Overlap = None,
+    overlap_groups: o.Overlap = None,
     combine: o.CombineOption = None,
     scores: o.ScoresOption = None,
     train_tokens: o.TrainTokens = None,

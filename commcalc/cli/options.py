@@ -188,7 +188,7 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "must_fit": ("memory.must_fit", "--must-fit"),
     "efficiency": ("step.efficiency", "--efficiency"),
     "hbm_efficiency": ("step.hbm_efficiency", "--hbm-efficiency"),
-    "overlap": ("step.overlap", "--overlap"),
+    "overlap_groups": ("step.overlap", "--overlap"),
     "combine": ("step.combine", "--combine"),
     "scores": ("step.scores", "--scores"),
     "train_tokens": ("step.train_tokens", "--train-tokens"),

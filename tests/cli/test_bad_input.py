@@ -376,7 +376,7 @@ def shell(script: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("style", ["table", "json", "jsonl", "csv", "markdown"])
 def test_a_closed_pipe_ends_quietly(style: str) -> None:
-    done = shell(f"set -o pipefail; commcalc ledger --tensors --format {style} | true")
+    done = shell(f"set -o pipefail; commcalc ledger --phase decode --tensors --format {style} | true")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -386,7 +386,15 @@ def test_help_into_a_closed_pipe_ends_quietly() -> None:
 
 
 @pytest.mark.parametrize(
-    "args", ["ledger", "ledger --json", "degrees", "--version", "completions bash", "ledger --tp 3 --json"]
+    "args",
+    [
+        "ledger --phase decode",
+        "ledger --phase decode --json",
+        "degrees",
+        "--version",
+        "completions bash",
+        "ledger --tp 3 --json",
+    ],
 )
 def test_a_full_disk_is_an_error(args: str) -> None:
     done = shell(f"commcalc {args} > /dev/full")
@@ -433,7 +441,7 @@ def test_a_disk_that_fills_up_is_an_error_when_streams_are_unbuffered(tmp_path: 
 
 
 def test_a_closed_stdout_is_an_error() -> None:
-    for args in ("ledger", "ledger --json --tp 3", "-V", "completions bash"):
+    for args in ("ledger --phase decode", "ledger --json --tp 3", "-V", "completions bash"):
         done = shell(f"commcalc {args} >&-")
         assert (done.returncode, done.stderr) == (2, "error: cannot write: stdout is closed\n  at stdout\n")
 
