@@ -12,12 +12,16 @@ from commcalc.simulate.wire import Array
 
 
 class Batch(NamedTuple):
-    """What a model is run on: token and target of every row, sequences, rows of a position table before the first."""
+    """What a model is run on: token and target of every row, sequences, rows of a position table before the first.
+
+    ``choices`` [T, C] are the experts that every token goes to, where the router is not to choose.
+    """
 
     tokens: Array
     targets: Array
     sequences: int
     offset: int = 0
+    choices: Array | None = None
 
 
 class Share(NamedTuple):

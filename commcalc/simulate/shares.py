@@ -44,7 +44,8 @@ def shares_of(batch: Batch, grid: Grid, data: Sequence[str], context: Sequence[s
         own = slice(rank * tokens, (rank + 1) * tokens)
         begins = {"T": rank * tokens, "B": rank // ways * sequences}
         offset = batch.offset + rank % ways * tokens
-        parts.append(Share(Batch(batch.tokens[own], batch.targets[own], sequences, offset), begins))
+        choices = None if batch.choices is None else batch.choices[own]
+        parts.append(Share(Batch(batch.tokens[own], batch.targets[own], sequences, offset, choices), begins))
     return [parts[grid.term((*data, *context), device)] for device in range(grid.devices)]
 
 

@@ -49,7 +49,7 @@ def run_trial(
         training = Training(ledger, data, precision, derivations)
     except Mismatch as problem:
         return [Check("forward_error", precision.tolerance, float("inf"), False, "", problem.message, most=True)]
-    plain = run(choices=Choices(_chosen(training), 2 * precision.tolerance))
+    plain = run(choices=_choices(training, 2 * precision.tolerance))
     # With noise tokens go where they went: another way would be another computation.
     again = partial(run, choices=Choices(plain.tensors))
     measures: dict[str, Measure] = {"forward_error": partial(_moved, plain), "loss_error": partial(_loss, plain)}
@@ -60,6 +60,14 @@ def run_trial(
     if ledger.work.phase.training:
         checks += [*check_gradients(training, plain, precision, more), *check_updates(training, plain, precision, more)]
     return [*checks, *check_rows(training), *check_totals(training), *check_published(training)]
+
+
+def _choices(training: Training, slack: float) -> Choices:
+    """The experts that the plain model takes over: those that were drawn, or of those as good the devices' own."""
+    drawn = training.data.batch.choices
+    if drawn is not None:
+        return Choices({f"{part.name}.chosen": drawn for part in training.parts})
+    return Choices(_chosen(training), slack)
 
 
 def _chosen(training: Training) -> dict[str, Array]:
