@@ -100,7 +100,7 @@ def in_small(work: Workload, parallel: Parallelism, sequence: int | None = None,
     """The work in small for all data-parallel ranks; of interleaved chunks in rounds of all stages."""
     rounds = parallel.pp if parallel.virtual_stages > 1 else 1
     if parallel.cp > 1:  # one sequence, of which every rank has an early and a late part where frameworks ask for it
-        sequence, many = sequence or tokens_for(2 * parallel.tp * parallel.cp), 1
+        sequence, many = sequence or tokens_for(2 * parallel.tp * parallel.cp), many or 1
     return worked(work, parallel.tp, sequence, many, rounds, parallel.dp)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from commcalc.accounting.ledger import Ledger
 from commcalc.errors import UsageError
+from commcalc.simulate.capacity import ranks_of
 from commcalc.simulate.wire import Array
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Dispatch, Parallelism, Workload
@@ -64,7 +65,7 @@ def drawn(ledger: Ledger, tokens: int, rng: np.random.Generator) -> Array | None
         return None
     nodes = parallel.ep_nodes
     found = every_choice(sizes["E"], sizes["C"], nodes, parallel.node_limit or nodes)
-    ranks = parallel.tp * parallel.cp * ledger.layout.mesh.size(ledger.layout.data)
+    ranks = ranks_of(ledger)
     each = tokens // ranks
     if each % len(found):
         raise UsageError(

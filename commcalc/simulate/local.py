@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from commcalc.algebra.schedule import Placed
 from commcalc.errors import SpecError
 from commcalc.simulate.grid import Block
 from commcalc.simulate.wire import Array
+
+
+class Places(NamedTuple):
+    """Sequence and position of all tokens of a data-parallel rank, and which of them is a device's first."""
+
+    sequence: Array
+    position: Array
+    begins: int = 0
 
 
 class Batch(NamedTuple):
@@ -22,6 +32,16 @@ class Batch(NamedTuple):
     sequences: int
     offset: int = 0
     choices: Array | None = None
+    places: Places | None = None
+
+    @property
+    def known_places(self) -> Places:
+        """Where the tokens are in their sequences, one after another where nothing else is said."""
+        if self.places is not None:
+            return self.places
+        tokens = np.arange(len(self.tokens))
+        length = len(tokens) // self.sequences
+        return Places(tokens // length, tokens % length)
 
 
 class Share(NamedTuple):

@@ -16,12 +16,14 @@ from commcalc.accounting.rows import RECOMPUTE
 from commcalc.algebra.program import Role
 from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation, Value
 from commcalc.simulate.buffers import Blocks, Shards, Stored
+from commcalc.simulate.capacity import room_of
 from commcalc.simulate.choices import drawn, sends_copies
 from commcalc.simulate.elements import elements_of
 from commcalc.simulate.execute import Count, Execution, Setting
 from commcalc.simulate.grid import Grid
 from commcalc.simulate.local import Batch
 from commcalc.simulate.parameters import Cutter, Parameters, units_of, weights_of
+from commcalc.simulate.places import Order, Parts, order_of, parts_of
 from commcalc.simulate.plain_layers import weight_shapes
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.reduction import HEAD_TABLE, TABLE, Reduction
@@ -55,13 +57,17 @@ FUSED_WEIGHTS = {
 
 
 class Data(NamedTuple):
-    """Weights by part and name (``block.0.Wq``), and the batch; the same for sharded and plain runs."""
+    """Weights by part and name (``block.0.Wq``), and the batch; the same for sharded and plain runs.
+
+    ``parts`` of the sequences are those of the ranks that share them out.
+    """
 
     weights: dict[str, Array]
     batch: Batch
+    parts: Parts = Parts.RUNS
 
 
-def random_data(ledger: Ledger, seed: int) -> Data:
+def random_data(ledger: Ledger, seed: int, asked: Parts | None = None) -> Data:
     """Random weights and tokens for the ledger's model; equal seeds give equal data.
 
     A matrix has the spread 1/sqrt(rows) that keeps activations near 1; norm weights are near 1 and biases, sinks and
@@ -78,8 +84,17 @@ def random_data(ledger: Ledger, seed: int) -> Data:
         else:
             weights[name] = made * 0.3 + (1.0 if short.startswith("g") else 0.0)
     tokens, targets = rng.integers(0, sizes["V"], (2, sizes["T"]))
-    choices = drawn(ledger, sizes["T"], rng)
-    return Data(weights, Batch(tokens, targets, sizes["B"], ledger.model.extra_position_rows, choices))
+    choices, parts = drawn(ledger, sizes["T"], rng), parts_of(ledger, asked)
+    if choices is not None:
+        choices = order_in(ledger, parts).back(choices)
+    return Data(weights, Batch(tokens, targets, sizes["B"], ledger.model.extra_position_rows, choices), parts)
+
+
+def order_in(ledger: Ledger, parts: Parts) -> Order:
+    """The order of the tokens of all ranks."""
+    sizes, mesh = whole_sizes(ledger), ledger.layout.mesh
+    ranks, ways = mesh.size(ledger.layout.data), mesh.size(ledger.layout.context)
+    return order_of(sizes["T"], sizes["B"], ranks, ways, parts)
 
 
 def _rows(name: str, shape: tuple[int, ...]) -> int:
@@ -97,11 +112,14 @@ class Training:
     def __init__(
         self, ledger: Ledger, data: Data, precision: Precision, derivations: Mapping[str, Derivation] | None = None
     ) -> None:
+        layout, batch = ledger.layout, data.batch
         self.ledger = ledger
         self.data = data
         self.derivations = dict(derivations or ledger.derivations)
         grid = Grid(devices_of_stage(ledger.layout.mesh), whole_sizes(ledger))
-        shares = shares_of(data.batch, grid, ledger.layout.data, ledger.layout.context)
+        shares = shares_of(batch, grid, layout.data, layout.context, data.parts)
+        self.order = order_in(ledger, data.parts)
+        self.room = room_of(ledger, self.order.tokens, grid.sizes["Q"])
         elements = elements_of(ledger.work, ledger.parallel.framework, moves_tokens=ledger.layout.moves_tokens)
         self.setting = Setting(grid, precision, shares, ledger.sizes, elements, sends_copies(ledger.parallel))
         self.chunks = chunks_of(ledger)

@@ -12,12 +12,13 @@ from broken import SP, failed, whats
 from commcalc.accounting.ledger import Ledger, build
 from commcalc.algebra.collective import Kind
 from commcalc.algebra.schedule import Move
-from commcalc.simulate import attention, training
+from commcalc.simulate import attention, kernels, training
 from commcalc.simulate.architectures import architectures
 from commcalc.simulate.cases import fitted, in_small
 from commcalc.simulate.execute import Count, Execution
 from commcalc.simulate.kernels import KERNELS
-from commcalc.simulate.local import Kernel, Local, Share
+from commcalc.simulate.local import Kernel, Local, Places, Share
+from commcalc.simulate.places import Lines
 from commcalc.simulate.small import deepened
 from commcalc.simulate.wire import Array
 from commcalc.transformer.layout import KvPolicy
@@ -56,7 +57,12 @@ def test_nothing_fails_unchanged(degrees: dict[str, Any], name: str, way: CpComm
 @pytest.mark.parametrize("way", [CpComm.RING, CpComm.ALL_GATHER])
 def test_queries_that_do_not_know_where_they_are(way: CpComm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rank takes its first query for the first of the sequence."""
-    monkeypatch.setattr(attention, "_first", lambda at: 0)
+    seen = attention._hidden
+
+    def from_the_first(queries: Lines, keys: Lines) -> Array:
+        return seen(queries._replace(positions=keys.positions[: len(queries.positions)]), keys)
+
+    monkeypatch.setattr(attention, "_hidden", from_the_first)
     found = failed(ledger_of(way=way, cp=2))
     assert whats(found) >= WRONG
     (error,) = [check for check in found if check.what == "forward_error"]
@@ -64,12 +70,13 @@ def test_queries_that_do_not_know_where_they_are(way: CpComm, monkeypatch: pytes
 
 
 def test_positions_that_begin_anew_on_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    shares = training.shares_of
+    within = kernels.within
 
-    def anew(*given: Any) -> list[Share]:
-        return [one._replace(batch=one.batch._replace(offset=0)) for one in shares(*given)]
+    def anew(places: Places, block: Sequence[int]) -> tuple[Array, Array]:
+        sequence, position = within(places, block)
+        return sequence, np.arange(len(position))
 
-    monkeypatch.setattr(training, "shares_of", anew)
+    monkeypatch.setattr(kernels, "within", anew)
     assert whats(failed(ledger_of(TIED, cp=2))) >= WRONG
 
 
