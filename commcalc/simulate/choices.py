@@ -68,12 +68,20 @@ def drawn(ledger: Ledger, tokens: int, rng: np.random.Generator) -> Array | None
     ranks = ranks_of(ledger)
     each = tokens // ranks
     if each % len(found):
-        raise UsageError(
-            f"{each} tokens of a rank are no multiple of the {len(found)} choices that a token may make",
-            where="workload.sequence_length (--seq)",
-            hint="leave it out",
-        )
+        raise _uneven(each, len(found), "workload.sequence_length (--seq)")
     return np.concatenate([rng.permutation(np.tile(found, (each // len(found), 1))) for _ in range(ranks)])
+
+
+def _uneven(tokens: int, choices: int, where: str) -> UsageError:
+    told = f"{tokens} tokens of a rank are no multiple of the {choices} choices that a token may make"
+    return UsageError(told, where=where, hint="leave it out: then there are as many as are needed")
+
+
+def check_choices(work: Workload, model: Model, parallel: Parallelism, where: str) -> None:
+    """`UsageError` where the tokens of a rank are not as many for each choice as for any other."""
+    each, choices = work.tokens // (parallel.tp * parallel.cp), ways(model, parallel)
+    if each % choices:
+        raise _uneven(each, choices, where)
 
 
 def with_every_choice(work: Workload, model: Model, parallel: Parallelism) -> Workload:
