@@ -110,6 +110,15 @@ def _unpacked(part: _Part, sent: Array, packing: Packing, shape: tuple[int, ...]
     return made
 
 
+def check_told(owners: Owners, blocks: Sequence[Array], places: Sequence[Block]) -> None:
+    """`Mismatch` where devices were sent other experts' numbers (from 1) than those of the rows that they have."""
+    experts = np.arange(1, len(owners.token) + 1)[:, None]
+    expected = np.where(owners.token != _EMPTY, experts, 0)
+    for device, (told, place) in enumerate(zip(blocks, places, strict=True)):
+        if not np.array_equal(told, expected[slices(place)]):
+            raise Mismatch(f"device {device} is told of other experts than those that its tokens chose")
+
+
 def move_copies(
     axes: Sequence[str],
     before: Sharding,

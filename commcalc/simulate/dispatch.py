@@ -49,6 +49,15 @@ def _permute(at: Local, held: Sequence[Array]) -> Array:
     return made
 
 
+def _permute_choices(at: Local, held: Sequence[Array]) -> Array:
+    """The number of the expert in each of its rows that a token fills, counted from 1: [E, Q]."""
+    (chosen,) = held
+    made = np.zeros([high - low for low, high in at.output], dtype=chosen.dtype)
+    token, number, expert, row = _rows(chosen, *_experts(at, at.output, at.out_dims))
+    made[expert, row] = chosen[token, number] + 1
+    return made
+
+
 def _permute_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
     x, chosen = held
     made = np.zeros_like(x)
@@ -111,6 +120,7 @@ def _same_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Arr
 
 DISPATCH = {
     "permute": Kernel(_permute, _permute_back),
+    "permute_choices": Kernel(_permute_choices, no_gradient),
     "permute_routing": Kernel(_permute, _permute_back),
     "unpermute": Kernel(_unpermute, _unpermute_back),
     "unpermute_weighed": Kernel(_unpermute, _unpermute_back),

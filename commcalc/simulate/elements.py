@@ -21,7 +21,7 @@ from commcalc.algebra.sharding import Sharding
 from commcalc.simulate.moves import Counted, Mismatch
 from commcalc.simulate.wire import Array
 from commcalc.transformer.layout import COMBINE, DISPATCH
-from commcalc.transformer.work import Framework, Workload
+from commcalc.transformer.work import Framework, Parallelism, Workload
 
 # The dimension of scales, and what takes their place in the tensor: one for each block of D.
 WIDTH, SCALES = "D", "scales"
@@ -31,17 +31,17 @@ _LARGEST = 448.0
 
 
 class Elements(NamedTuple):
-    """Bits by role, of the numbers of chosen experts, and by label of what goes to experts and comes back."""
+    """Bits by role, by tensor where it has numbers of experts, and by label of what goes to experts and comes back."""
 
     bits: Mapping[Role, int]
-    numbers: int
+    numbers: Mapping[str, int]
     moved: Mapping[str, int]
     scale_block: int | None
 
     def of(self, event: Event) -> int:
         """Bits of an element of what is sent."""
-        if event.tensor == "chosen":
-            return self.numbers
+        if event.tensor in self.numbers:
+            return self.numbers[event.tensor]
         results = event.direction == FORWARD and event.role is Role.ACTIVATION
         return self.moved.get(event.label, self.bits[event.role]) if results else self.bits[event.role]
 
@@ -52,15 +52,16 @@ class Elements(NamedTuple):
         return -(-width // self.scale_block)
 
 
-def elements_of(work: Workload, framework: Framework | None, *, moves_tokens: bool) -> Elements:
+def elements_of(work: Workload, parallel: Parallelism, *, moves_tokens: bool) -> Elements:
     """Masks are bytes, the loss is reduced in fp32, indices are those of PyTorch (int64).
 
-    vLLM and SGLang number experts in int32 (topk_ids).
+    vLLM and SGLang number experts in int32 (topk_ids), DeepEP those that it sends over nodes.
     """
     wide = {Role.ACTIVATION: work.dtype.bits, Role.WEIGHT: work.dtype.bits, Role.GRADIENT: work.grad_dtype.bits}
     asked = {DISPATCH: work.dispatch_dtype, COMBINE: work.combine_dtype} if moves_tokens else {}
     moved = {label: dtype.bits for label, dtype in asked.items() if dtype is not None}
-    numbers = 32 if framework in (Framework.VLLM, Framework.SGLANG) else 64
+    numbers = {"chosen": 32} if parallel.framework in (Framework.VLLM, Framework.SGLANG) else {}
+    numbers |= {"Ien": 32, "Ie": 32} if parallel.ep_nodes > 1 else {}
     return Elements(wide | {Role.FP32: 32, Role.MASK: 8, Role.INDEX: 64}, numbers, moved, work.scale_block)
 
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from commcalc.algebra.collective import Kind
-from commcalc.algebra.program import Rule
+from commcalc.algebra.program import Role, Rule
 from commcalc.algebra.schedule import FORWARD, REGATHER, Add, Derivation, Differentiate, Event, Move, Placed, Value
 from commcalc.algebra.sharding import Sharding
-from commcalc.simulate.copies import Owners, Packing, move_copies, owners_of
+from commcalc.simulate.copies import Owners, Packing, check_told, move_copies, owners_of
 from commcalc.simulate.elements import SCALE_BITS, SCALES, Elements, of_scales, scales_of, spread, together
 from commcalc.simulate.grid import Assembled, Grid, shape_of
 from commcalc.simulate.kernels import COMBINES, kernel_of
@@ -233,7 +233,11 @@ class Execution:
         """Blocks to where they are wanted, rows for experts as copies of tokens where these are sent once."""
         step, packing = event.step, _packing(event) if self.setting.copies else None
         if packing is not None:
-            return move_copies(step.axes, before, after, blocks, grid, bits, self._rows_of_tokens(), packing)
+            owners = self._rows_of_tokens()
+            done = move_copies(step.axes, before, after, blocks, grid, bits, owners, packing)
+            if event.role is Role.INDEX:
+                check_told(owners, done.blocks, grid.blocks(after))
+            return done
         combine = self._combine(event.tensor, self.setting.precision.add)
         return move(step.kind, step.axes, before, after, blocks, grid, bits, combine)
 

@@ -120,7 +120,7 @@ class Training:
         shares = shares_of(batch, grid, layout.data, layout.context, data.parts)
         self.order = order_in(ledger, data.parts)
         self.room = room_of(ledger, self.order.tokens, grid.sizes["Q"])
-        elements = elements_of(ledger.work, ledger.parallel.framework, moves_tokens=ledger.layout.moves_tokens)
+        elements = elements_of(ledger.work, ledger.parallel, moves_tokens=ledger.layout.moves_tokens)
         self.setting = Setting(grid, precision, shares, ledger.sizes, elements, sends_copies(ledger.parallel))
         self.chunks = chunks_of(ledger)
         self.parts = [part for chunk in self.chunks for part in chunk.parts]
