@@ -150,6 +150,7 @@ def _more_of_rows() -> list[Combination]:
     for framework, phase in product((Framework.VLLM, Framework.SGLANG), (Phase.PREFILL, Phase.DECODE)):
         found += [
             _of(EXPERTS, Workload(phase=phase), dp=4, ep=4, framework=framework, **once),
+            _of(EXPERTS, Workload(phase=phase), dp=4, tp=2, ep=8, framework=framework, **once),
             _of(LATENTS, _NARROW._replace(phase=phase), dp=8, ep=8, ep_nodes=2, framework=framework, **once),
         ]
     split: list[dict[str, Any]] = [*lies, {"dp": 4, "tp": 2, "layout": _SPLIT, "ep": 2, "etp": 2, "zero": 3}]
