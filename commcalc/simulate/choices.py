@@ -29,7 +29,10 @@ def sends_copies(parallel: Parallelism) -> bool:
 
 
 def ways(model: Model, parallel: Parallelism) -> int:
-    """How many choices there are; `UsageError` where they are too many to run them all."""
+    """How many choices there are; `UsageError` where they are too many to run them all.
+
+    Degrees that are not legal leave none: that is for the ledger to say, and here as if there were one.
+    """
     experts, chosen, nodes = model.num_experts or 1, model.num_experts_per_tok or 1, parallel.ep_nodes
     limit = parallel.node_limit or nodes
     found = comb(nodes, limit) * comb(limit * (experts // nodes), chosen)
@@ -39,7 +42,7 @@ def ways(model: Model, parallel: Parallelism) -> int:
             where="--dispatch deduplicated",
             hint="fewer experts: --set model.num_experts=8 --set model.num_experts_per_tok=2",
         )
-    return found
+    return max(found, 1)
 
 
 def every_choice(experts: int, chosen: int, nodes: int, limit: int) -> Array:
