@@ -111,7 +111,9 @@ def _of_dispatch(model: Model, parallel: Parallelism, work: Workload, dialect: D
     elif dialect.dispatch is Dispatch.DEDUPLICATED:
         copies = copies_of_a_token(experts, model.num_experts_per_tok or 1, parallel)
         ranks, nodes = float(copies["copies"]), float(copies["node_copies"])
+        width = 4 if parallel.ep_nodes > 1 else 8
         yield f"a token goes once to each rank that holds a chosen expert: {ranks:.4g} on average over all choices"
+        yield f"with every copy go the numbers of its choices, {width} bytes each, and what each counts in fp32"
         if parallel.ep_nodes > 1:
             limit = parallel.node_limit or parallel.ep_nodes
             where = f"of at most {limit} of {parallel.ep_nodes} nodes"

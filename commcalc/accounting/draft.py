@@ -13,7 +13,7 @@ from commcalc.algebra.program import Role
 from commcalc.algebra.schedule import BACKWARD, FORWARD, Event
 from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.size import Product, Size, total
-from commcalc.transformer.layout import COMBINE, DISPATCH, EP, ETP, TP, Layout
+from commcalc.transformer.layout import CHOICES, COMBINE, DISPATCH, EP, ETP, TP, Layout
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import CpComm, Dispatch, Framework, Parallelism, Workload, copies_of_a_token
 from commcalc.units import Dtype
@@ -168,6 +168,8 @@ class Draft(NamedTuple):
         """The element type of what goes to experts and comes back; gradients stay in the type of the work."""
         asked = {DISPATCH: self.work.dispatch_dtype, COMBINE: self.work.combine_dtype}.get(event.label)
         if event.tensor == "chosen" and self.parallel.framework in (Framework.VLLM, Framework.SGLANG):
+            return Dtype.INT32
+        if event.tensor in CHOICES and self.parallel.ep_nodes > 1:  # DeepEP csrc/kernels/internode.cu; else topk_idx_t
             return Dtype.INT32
         forward = not event.tensor.startswith("d") and event.role is Role.ACTIVATION
         return asked if asked and forward and self.programs.layout.moves_tokens else dtypes(self.work)[event.role]

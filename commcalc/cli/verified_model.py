@@ -23,14 +23,6 @@ _SAID_OTHERWISE = {
     "parallelism.order": ("bytes and steps are the same in any order", "leave it out"),
     "workload.global_batch_size": ("one microbatch is run, and a step is three of them", "--micro-batch 4"),
 }
-# What is counted of rows for experts but not run.
-_ROWS_AS_THEY_ARE = {
-    "capacity_factor": "keeps a row for every token, so that none is left out",
-    "imbalance": "keeps as many rows for each expert",
-    "dispatch_dtype": "sends tokens in the type of the work",
-    "combine_dtype": "sends tokens in the type of the work",
-    "scale_block": "sends tokens without scales",
-}
 _SECTIONS_UNUSED = ("hardware", "links")
 
 
@@ -106,8 +98,9 @@ def _check_settings(params: Mapping[str, Any]) -> None:
 def _case(job: Job, layout: LayoutName) -> Case:
     """The job in small; `UsageError` for what is counted but not run here."""
     from commcalc.simulate.cases import Case, in_small
+    from commcalc.simulate.choices import check_choices, sends_copies
     from commcalc.simulate.small import deepened, roomy, sized
-    from commcalc.transformer.spec import Positions
+    from commcalc.transformer.spec import Phase, Positions
     from commcalc.transformer.work import VocabPadding
 
     def given(path: str) -> bool:
@@ -124,7 +117,13 @@ def _case(job: Job, layout: LayoutName) -> Case:
         small = deepened(small, parallel.pp * parallel.virtual_stages)
     length = work.sequence_length if given("workload.sequence_length") else None
     many = work.micro_batch_size if given("workload.micro_batch_size") else None
-    work = roomy(in_small(work, parallel, length, many), small, parallel)
+    work = in_small(work, parallel, length, many)
+    if sends_copies(parallel) and (length or (many and work.phase is Phase.DECODE)):
+        check_choices(
+            work, small, parallel, job.sources[f"workload.{'sequence_length' if length else 'micro_batch_size'}"]
+        )
+    else:
+        work = roomy(work, small, parallel)
     longest = job.model.max_position_embeddings
     if job.model.position_embedding is Positions.LEARNED and longest and work.tokens_per_sequence > longest:
         told = f"a sequence of {work.tokens_per_sequence} tokens is beyond the {longest} learned positions"
@@ -143,16 +142,10 @@ def _case(job: Job, layout: LayoutName) -> Case:
 
 
 def _check_parallel(job: Job) -> None:
-    """`UsageError` for groups and schedules that are counted but not run here."""
-    from commcalc.transformer.work import Dispatch, Schedule
+    """`UsageError` for schedules that are counted but not run here."""
+    from commcalc.transformer.work import Schedule
 
     parallel = job.parallel
-    if parallel.cp > 1 and job.work.micro_batch_size > 1:
-        told = f"verify splits one sequence over the {parallel.cp} ranks of a context group, not several"
-        raise UsageError(told, where=job.sources["workload.micro_batch_size"], hint="--micro-batch 1")
-    if parallel.moves_tokens and parallel.sends_tokens is Dispatch.DEDUPLICATED:
-        told = "verify sends a copy of a token for each choice, and none that several experts of a rank share"
-        raise UsageError(told, where=job.sources["parallelism.dispatch"], hint="--dispatch all_to_all")
     if parallel.schedule is Schedule.DUALPIPE:
         told = "verify runs a pipeline from one end: dualpipe feeds it from both, and holds every layer twice"
         raise UsageError(told, where=job.sources["parallelism.schedule"], hint="another schedule")
@@ -163,9 +156,9 @@ def _check_work(job: Job) -> None:
     from commcalc.transformer.work import Framework, Module, Recompute
 
     work, where = job.work, job.sources["workload.recompute"]
-    for key, why in _ROWS_AS_THEY_ARE.items():
-        if job.sources[f"workload.{key}"] != "default":
-            raise UsageError(f"verify {why}", where=job.sources[f"workload.{key}"], hint="leave it out")
+    if job.sources["workload.imbalance"] != "default":
+        told = "verify has as many rows for each rank: what the busiest gets beyond them is not run"
+        raise UsageError(told, where=job.sources["workload.imbalance"], hint="leave it out")
     if work.predict_layers:
         told = f"verify runs a model's own layers, and none that predict further tokens: {work.predict_layers}"
         raise UsageError(told, where=job.sources["workload.predict_layers"], hint="leave predict_layers at 0")

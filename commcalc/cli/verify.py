@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from commcalc.simulate.check import Run
     from commcalc.simulate.precision import Precision
     from commcalc.transformer.spec import Model
-    from commcalc.transformer.work import Parallelism
+    from commcalc.transformer.work import Parallelism, Workload
 
 # Options of an expression, and of layouts: they do not go together.
 _OF_EXPRESSIONS = {"mesh": "--mesh", "dim": "--dim", "pad": "--pad", "sub_axes": "--sub-axes"}
@@ -304,7 +304,7 @@ def _layouts(params: Mapping[str, Any], precision: Precision, seed: int) -> Proo
         f"gradients of parameters {work.grad_dtype}",
         "rotary and ALiBi positions are left out: they turn or shift what one head has",
         *_simplified([case.model for case in found]),
-        *_dealt_out([case.parallel for case in found]),
+        *_dealt_out([(case.parallel, case.work) for case in found]),
         "no dropout; the loss is the mean over tokens; one step of SGD, or the first of Adam, from the same weights",
         *_allowances(runs, precision, gradients=trained, steps=trained),
     ]
@@ -326,14 +326,30 @@ def _simplified(models: Sequence[Model]) -> list[str]:
     return said
 
 
-def _dealt_out(plans: Sequence[Parallelism]) -> list[str]:
+def _dealt_out(plans: Sequence[tuple[Parallelism, Workload]]) -> list[str]:
     """What is said of experts and of sequences that ranks share out."""
+    from commcalc.simulate.choices import sends_copies
+
     said = []
-    if any(parallel.moves_tokens for parallel in plans):
-        said.append("every expert has a row for each token, so that none is left out; rows without a token are zeros")
-    if any(parallel.cp > 1 for parallel in plans):
+    moved = [(parallel, work) for parallel, work in plans if parallel.moves_tokens]
+    if moved:
         said.append(
-            "of a sequence that is split every rank has one run of tokens, in order; all send as much as others"
+            "every expert has a row for each token, so that none is left out, or as many as its capacity says: then it "
+            "takes the first tokens of each rank; rows without a token are zeros"
+        )
+    if any(sends_copies(parallel) for parallel, _ in moved):
+        said.append(
+            "where a token goes once to a rank, each rank has as many tokens for every choice that one may make: "
+            "experts are drawn, routers only weigh them"
+        )
+    if any(work.dispatch_dtype or work.combine_dtype for _, work in moved):
+        said.append(
+            "what is narrower on its way to experts and back is counted so and keeps its digits; its scales are powers "
+            "of two"
+        )
+    if any(parallel.cp > 1 for parallel, _ in plans):
+        said.append(
+            "of sequences that are split every rank has an early and a late part, or a run; all send as much as others"
         )
     return said
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from commcalc.simulate.grid import slices
 from commcalc.simulate.local import Kernel, Local
+from commcalc.simulate.places import Lines, lines_of
 from commcalc.simulate.wire import Array
 
 
@@ -39,13 +40,15 @@ def shared(array: Array, queries: int) -> Array:
     return np.repeat(array, queries // array.shape[2], axis=2)
 
 
-def _scored(q: Array, k: Array, v: Array, sinks: Array | None, first: int) -> _Scored:
-    """Scores [B, heads, s, s] of q and k [B, s, heads, width]; a sink is one more logit of every row, with no value.
+def _hidden(queries: Lines, keys: Lines) -> Array:
+    """Which keys a query does not see [s, s]: those of later positions."""
+    made: Array = keys.positions[None, :] > queries.positions[:, None]
+    return made
 
-    The first query is at the place of key ``first``: where a sequence is split there are keys before it.
-    """
+
+def _scored(q: Array, k: Array, v: Array, sinks: Array | None, hidden: Array) -> _Scored:
+    """Scores [B, heads, s, s] of q and k [B, s, heads, width]; a sink is one more logit of every row, with no value."""
     scores = np.einsum("bshd,bthd->bhst", q, k) / q.dtype.type(math.sqrt(q.shape[3]))
-    hidden = np.triu(np.ones(scores.shape[2:], dtype=bool), 1 + first)
     scores[..., hidden] = -np.inf
     top = scores.max(axis=-1, keepdims=True)
     more = 0 * top
@@ -66,33 +69,31 @@ def _score_gradient(of: _Scored, grad: Array) -> tuple[Array, Array]:
     return of.shares * (back - mean) / scale, -(of.sink * mean).sum(axis=(0, 2, 3))
 
 
-def _first(at: Local) -> int:
-    """The place of the first query among the keys."""
-    (query, _), *_ = at.inputs[0]
-    (key, _), *_ = at.inputs[1]
-    return query - key
+def _lines(at: Local) -> tuple[Lines, Lines]:
+    """Queries and keys by sequence."""
+    return lines_of(at, at.inputs[0]), lines_of(at, at.inputs[1])
 
 
 def _of_softmax(at: Local, held: Sequence[Array]) -> _Scored:
-    q = by_sequence(at, held[0])
-    k, v = (shared(by_sequence(at, one), q.shape[2]) for one in held[1:3])
-    return _scored(q, k, v, held[3] if len(held) > 3 else None, _first(at))
+    queries, keys = _lines(at)
+    q = queries.by_sequence(held[0])
+    k, v = (shared(keys.by_sequence(one), q.shape[2]) for one in held[1:3])
+    return _scored(q, k, v, held[3] if len(held) > 3 else None, _hidden(queries, keys))
 
 
-def _out(of: _Scored) -> Array:
+def _out(at: Local, of: _Scored) -> Array:
     """The weighted values, [T, heads, width]."""
-    found = np.einsum("bhst,bthd->bshd", of.shares, of.v)
-    made: Array = found.reshape(-1, *found.shape[2:])
-    return made
+    queries, _ = _lines(at)
+    return queries.by_token(np.einsum("bhst,bthd->bshd", of.shares, of.v))
 
 
 def _attend(at: Local, held: Sequence[Array]) -> Array:
-    return _out(_of_softmax(at, held))
+    return _out(at, _of_softmax(at, held))
 
 
 def _attend_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
-    of = _of_softmax(at, held)
-    grad = by_sequence(at, grad)
+    of, (queries, keys) = _of_softmax(at, held), _lines(at)
+    grad = queries.by_sequence(grad)
     if which == 2:
         found = np.einsum("bhst,bshd->bthd", of.shares, grad)
     else:
@@ -103,24 +104,24 @@ def _attend_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> A
     if which > 0:  # each KV head gets what all its query heads say
         heads = held[which].shape[1]
         found = found.reshape(*found.shape[:2], heads, -1, found.shape[3]).sum(axis=3)
-    made: Array = found.reshape(held[which].shape)
-    return made
+    return (keys if which else queries).by_token(found)
 
 
 def _of_latents(at: Local, held: Sequence[Array]) -> _Scored:
     """Keys of every head with the one rotary key behind them: DeepSeek-V2, arXiv:2405.04434, equations 14 to 18."""
-    q, k, rotary, v = (by_sequence(at, one) for one in held)
+    queries, keys = _lines(at)
+    q, (k, rotary, v) = queries.by_sequence(held[0]), (keys.by_sequence(one) for one in held[1:])
     one = np.broadcast_to(rotary[:, :, None, :], (*k.shape[:3], rotary.shape[2]))
-    return _scored(q, np.concatenate([k, one], axis=3), v, None, _first(at))
+    return _scored(q, np.concatenate([k, one], axis=3), v, None, _hidden(queries, keys))
 
 
 def _attend_latent(at: Local, held: Sequence[Array]) -> Array:
-    return _out(_of_latents(at, held))
+    return _out(at, _of_latents(at, held))
 
 
 def _attend_latent_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
-    of = _of_latents(at, held)
-    grad = by_sequence(at, grad)
+    of, (queries, keys) = _of_latents(at, held), _lines(at)
+    grad = queries.by_sequence(grad)
     if which == 3:
         found = np.einsum("bhst,bshd->bthd", of.shares, grad)
     else:
@@ -130,8 +131,7 @@ def _attend_latent_back(at: Local, held: Sequence[Array], grad: Array, which: in
         else:
             both, own = np.einsum("bhst,bshd->bthd", scores, of.q), held[1].shape[2]
             found = both[..., :own] if which == 1 else both[..., own:].sum(axis=2)
-    made: Array = found.reshape(held[which].shape)
-    return made
+    return (keys if which else queries).by_token(found)
 
 
 # KV heads and width of keys in a fused projection of queries, keys, values and gates.

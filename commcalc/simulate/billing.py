@@ -137,7 +137,7 @@ def _hops(training: Training, together: Sequence[Count]) -> Iterator[Ran]:
 def _ran(training: Training, event: Event, counted: Counted) -> Ran:
     layout, axes = training.ledger.layout, event.step.axes
     tensor = notation_of(layout, event.tensor, event.step.before)
-    return Ran(event.label, tensor, axes, group_of(layout, event), training.setting.bits[event.role], counted)
+    return Ran(event.label, tensor, axes, group_of(layout, event), training.setting.elements.of(event), counted)
 
 
 def _group(ledger: Ledger, one: Exchange) -> str:

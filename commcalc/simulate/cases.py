@@ -14,6 +14,7 @@ from commcalc.simulate.architectures import Spoken, architectures, spoken
 from commcalc.simulate.check import Run
 from commcalc.simulate.combinations import combinations
 from commcalc.simulate.memory import ELEMENT_BYTES, MOST_BYTES, check_devices, held, pieces
+from commcalc.simulate.places import Parts, parts_of
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.shares import devices_of_stage, whole_sizes
 from commcalc.simulate.small import HIDDEN, deepened, roomy, sized, tokens_for, worked
@@ -54,6 +55,8 @@ class Case(NamedTuple):
     parallel: Parallelism
     work: Workload
     layout: LayoutName
+    # What the ranks of a context group have of each sequence; None: what is usual.
+    parts: Parts | None = None
 
 
 def cases(layouts: Sequence[LayoutName], degrees: Sequence[int], everything: bool) -> list[Case]:
@@ -90,17 +93,17 @@ def in_parallel(everything: bool) -> list[Case]:
         full = fitted(models[name]._replace(name=name), parallel.tp, name.split()[0])
         full = deepened(full, parallel.pp * parallel.virtual_stages)
         told = f"{name}, {work.phase}" if everything else name
-        work = roomy(in_small(work, parallel), full, parallel)
+        work = roomy(in_small(work, parallel, many=one.sequences), full, parallel)
         full = full._replace(max_position_embeddings=max(work.sequence_length, full.max_position_embeddings or 0))
-        found.append(Case(told, full, parallel, work, parallel.layout))
+        found.append(Case(told, full, parallel, work, parallel.layout, one.parts))
     return found
 
 
 def in_small(work: Workload, parallel: Parallelism, sequence: int | None = None, many: int | None = None) -> Workload:
     """The work in small for all data-parallel ranks; of interleaved chunks in rounds of all stages."""
     rounds = parallel.pp if parallel.virtual_stages > 1 else 1
-    if parallel.cp > 1:  # one sequence, of which every rank has an early and a late part where frameworks ask for it
-        sequence, many = sequence or tokens_for(2 * parallel.tp * parallel.cp), 1
+    if parallel.cp > 1:  # one sequence or as many as are asked for, which can be cut in early and late parts
+        sequence, many = sequence or tokens_for(2 * parallel.tp * parallel.cp), many or 1
     return worked(work, parallel.tp, sequence, many, rounds, parallel.dp)
 
 
@@ -179,7 +182,7 @@ def run_case(case: Case, precision: Precision, seed: int) -> Run:
 def run_planned(case: Case, ledger: Ledger, precision: Precision, seed: int) -> Run:
     """Put a ledger to the test."""
     try:
-        checks = run_trial(ledger, precision, seed)
+        checks = run_trial(ledger, precision, seed, parts=case.parts)
     except MemoryError:
         raise UsageError("the machine has not enough memory for this", where=f"model {case.model.name}") from None
     shared = TP in dict(ledger.layout.mesh.parts) and case.parallel.kv
@@ -187,7 +190,12 @@ def run_planned(case: Case, ledger: Ledger, precision: Precision, seed: int) -> 
     framework = case.parallel.framework
     notes = [f"KV heads {'gathered' if gathers else 'copied'}"] if shared else []
     notes += [f"as {framework} runs it"] if framework and not case.name.startswith(framework) else []
-    notes += _of_parameters(case.parallel, case.work)
+    bounded = case.work.capacity_factor is not None
+    full = bounded and case.work != roomy(case.work._replace(capacity_factor=None), case.model, case.parallel)
+    notes += _of_parameters(case.parallel, case.work, full=full)
+    if case.parallel.cp > 1:
+        many = case.work.micro_batch_size
+        notes += [f"{parts_of(ledger, case.parts)} of {'a sequence' if many == 1 else f'{many} sequences'}"]
     others = [(axis, getattr(case.parallel, axis)) for axis in ("cp", "dp", "pp")]
     mesh = (("tp", case.parallel.tp), *((axis, size) for axis, size in others if size > 1))
     if case.parallel.moves_tokens:
@@ -195,7 +203,7 @@ def run_planned(case: Case, ledger: Ledger, precision: Precision, seed: int) -> 
     return Run(case.layout, mesh, case.name, tuple(checks), ", ".join(notes))
 
 
-def _of_parameters(parallel: Parallelism, work: Workload) -> list[str]:
+def _of_parameters(parallel: Parallelism, work: Workload, *, full: bool) -> list[str]:
     """What tells runs apart whose parameters and layers lie otherwise."""
     found = []
     if parallel.dp > 1 and work.phase.training:
@@ -204,11 +212,25 @@ def _of_parameters(parallel: Parallelism, work: Workload) -> list[str]:
     if parallel.cp > 1:
         found.append(f"context by {parallel.cp_comm}")
     if parallel.moves_tokens:
-        found.append(f"tokens to experts by {parallel.sends_tokens}")
+        found += _of_rows(parallel, work, full=full)
     if parallel.virtual_stages > 1:
         found.append(f"{parallel.virtual_stages} chunks a stage")
     if work.bucket_bytes:
         found.append(f"buckets of {work.bucket_bytes:,} B")
+    return found
+
+
+def _of_rows(parallel: Parallelism, work: Workload, *, full: bool) -> list[str]:
+    """What tells runs apart whose tokens go to experts otherwise; ``full``: some of which find no row."""
+    nodes, limit = parallel.ep_nodes, parallel.node_limit
+    first = f" over {nodes} nodes" + (f", of which {limit}" if limit else "") if nodes > 1 else ""
+    found = [f"tokens to experts by {parallel.sends_tokens}{first}"]
+    if full:
+        found.append(f"a capacity of {float(work.capacity_factor or 0):g}")
+    there, back = work.dispatch_dtype, work.combine_dtype
+    if there or back:
+        scales = f" in blocks of {work.scale_block}" if work.scale_block else ""
+        found.append(f"in {there or work.dtype}{scales}, back in {back or work.dtype}")
     return found
 
 

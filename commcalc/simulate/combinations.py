@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import product
 from typing import Any, NamedTuple
 
 from commcalc.simulate.architectures import architectures
+from commcalc.simulate.places import Parts
 from commcalc.transformer.layout import LayoutName
 from commcalc.transformer.spec import Phase
 from commcalc.transformer.work import CpComm, Dispatch, Framework, Parallelism, Recompute, Reshard, Schedule, Workload
+from commcalc.units import Dtype
 
 _SPLIT = LayoutName.MEGATRON_SP
 PLAIN, TIED = "gqa gated sequential", "mha plain, biases, learned positions"
@@ -18,19 +21,29 @@ BIASED, ALL_CHOSEN = "gqa sinks, experts with biases", "mha two experts, both ch
 BESIDE = "pairs experts beside an MLP, other heads by layer"
 _WAYS = (Dispatch.ALL_TO_ALL, Dispatch.ALL_GATHER)
 _TRAIN = Workload()
+# Tokens on their way to experts with a scale for so many elements, the last of which are fewer.
+_NARROW = Workload(dispatch_dtype=Dtype.FP8, combine_dtype=Dtype.FP8, scale_block=16)
 _FULL = Workload(recompute=Recompute.FULL, regather=False)
 
 
 class Combination(NamedTuple):
-    """A model by the name of its architecture, how it is split, and its work."""
+    """A model by the name of its architecture, how it is split, and its work.
+
+    ``sequences`` of a microbatch are those of a rank, as many as usual where none are given; ``parts`` of them are
+    those of a context rank.
+    """
 
     model: str
     parallel: Parallelism
     work: Workload = _TRAIN
+    sequences: int | None = None
+    parts: Parts | None = None
 
 
-def _of(model: str, work: Workload = _TRAIN, **degrees: Any) -> Combination:
-    return Combination(model, Parallelism(**degrees), work)
+def _of(
+    model: str, work: Workload = _TRAIN, sequences: int | None = None, parts: Parts | None = None, **degrees: Any
+) -> Combination:
+    return Combination(model, Parallelism(**degrees), work, sequences, parts)
 
 
 def combinations(everything: bool) -> list[Combination]:
@@ -47,19 +60,22 @@ def combinations(everything: bool) -> list[Combination]:
         _of(LATENTS, dp=2, zero=3, tp=2),
         _of(PLAIN, pp=2, tp=2, layout=_SPLIT),
         *_of_experts(),
+        *_of_rows(),
         *_of_context(),
     ]
-    return found + _more() + _more_of_experts() + _more_of_context() if everything else found
+    if not everything:
+        return found
+    return found + _more() + _more_of_experts() + _more_of_rows() + _more_of_context() + _more_of_sequences()
 
 
 def _of_context() -> list[Combination]:
     """Sequences that are split, in each of the ways to see all keys."""
     return [
         _of(PLAIN, cp=2, tp=2, layout=_SPLIT, cp_comm=CpComm.RING),
-        _of(TIED, cp=2, dp=2, zero=1, cp_comm=CpComm.ALL_GATHER),
-        _of(PLAIN, cp=4, cp_comm=CpComm.ULYSSES),
-        _of(LATENTS, cp=2, dp=2, zero=3, cp_comm=CpComm.RING),
-        _of(EXPERTS, cp=2, dp=2, ep=4, tp=2, layout=_SPLIT, cp_comm=CpComm.ULYSSES),
+        _of(TIED, sequences=2, cp=2, dp=2, zero=1, cp_comm=CpComm.ALL_GATHER),
+        _of(PLAIN, sequences=3, cp=4, cp_comm=CpComm.ULYSSES),
+        _of(LATENTS, sequences=2, cp=2, dp=2, zero=3, cp_comm=CpComm.RING),
+        _of(EXPERTS, parts=Parts.RUNS, cp=2, dp=2, ep=4, tp=2, layout=_SPLIT, cp_comm=CpComm.ULYSSES),
     ]
 
 
@@ -82,6 +98,74 @@ def _more_of_context() -> list[Combination]:
         found.append(_of(EXPERTS, cp=2, dp=2, tp=2, layout=_SPLIT, ep=ep, etp=1, cp_comm=way, dispatch=dispatch))
     for way, tp in product(CpComm, (1, 2)):
         found.append(_of(PLAIN, cp=2, tp=tp, cp_comm=way, work=Workload(phase=Phase.PREFILL)))
+    return found
+
+
+def _more_of_sequences() -> list[Combination]:
+    """Several sequences of a microbatch, and of each a run or an early and a late part."""
+    found = []
+    lies: list[dict[str, Any]] = [
+        {"cp": 2}, {"cp": 4, "tp": 2, "layout": _SPLIT}, {"cp": 2, "dp": 2, "zero": 3},
+        {"cp": 2, "tp": 2, "pp": 2, "work": _FULL}, {"cp": 2, "tp": 2, "work": Workload(phase=Phase.PREFILL)},
+    ]  # fmt: skip
+    for name, lie, way, many, parts in product((PLAIN, TIED, LATENTS, BIASED), lies, CpComm, (1, 2, 3), Parts):
+        if many > 1 or parts is Parts.RUNS:  # one sequence in early and late parts is what others are run on
+            found.append(_of(name, sequences=many, parts=parts, cp_comm=way, **lie))
+    for way, dispatch, many, parts in product(CpComm, Dispatch, (1, 2), Parts):
+        lie = {"cp": 2, "dp": 2, "tp": 2, "layout": _SPLIT, "ep": 4, "etp": 1, "dispatch": dispatch}
+        found.append(_of(EXPERTS, sequences=many, parts=parts, cp_comm=way, **lie))
+    return found
+
+
+def _of_rows() -> list[Combination]:
+    """Tokens that go once to a rank, or to a node first; experts that are full; narrow types on the way."""
+    once = Dispatch.DEDUPLICATED
+    full = Workload(capacity_factor=Fraction(1), dispatch_dtype=Dtype.FP8, combine_dtype=Dtype.FP8)
+    return [
+        _of(EXPERTS, dp=4, ep=2, dispatch=once),
+        _of(LATENTS, _NARROW, dp=4, ep=4, ep_nodes=2, dispatch=once, framework=Framework.TORCHTITAN),
+        _of(BIASED, Workload(capacity_factor=Fraction(1)), dp=2, tp=2, layout=_SPLIT, ep=2, etp=1),
+        _of(EXPERTS, full._replace(scale_block=16), dp=4, ep=2),
+    ]
+
+
+def _more_of_rows() -> list[Combination]:
+    found = []
+    once: dict[str, Any] = {"dispatch": Dispatch.DEDUPLICATED}
+    lies: list[dict[str, Any]] = [
+        {"dp": 2, "ep": 2}, {"dp": 4, "ep": 4}, {"dp": 8, "ep": 4}, {"dp": 2, "tp": 2, "layout": _SPLIT, "ep": 4},
+        {"dp": 4, "tp": 2, "layout": _SPLIT, "ep": 2, "zero": 3}, {"dp": 4, "ep": 2, "pp": 2, "zero": 1},
+    ]  # fmt: skip
+    nodes: list[dict[str, Any]] = [
+        {"dp": 4, "ep": 4, "ep_nodes": 2}, {"dp": 4, "ep": 4, "ep_nodes": 2, "node_limit": 1},
+        {"dp": 8, "ep": 8, "ep_nodes": 4, "node_limit": 2}, {"dp": 8, "ep": 8, "ep_nodes": 2},
+        {"dp": 4, "ep": 4, "ep_nodes": 4, "node_limit": 3},
+        {"dp": 4, "tp": 2, "layout": _SPLIT, "ep": 8, "ep_nodes": 4},
+    ]  # fmt: skip
+    frameworks = (None, Framework.MEGATRON, Framework.TORCHTITAN)
+    for name, lie, framework in product((EXPERTS, LATENTS, BIASED), [*lies, *nodes], frameworks):
+        found.append(_of(name, framework=framework, etp=1, **once, **lie))
+    for lie, work in product([lies[0], lies[3], *nodes[:3]], (_NARROW, _NARROW._replace(scale_block=None), _FULL)):
+        found.append(_of(EXPERTS, work, etp=1, **once, **lie))
+    for framework, phase in product((Framework.VLLM, Framework.SGLANG), (Phase.PREFILL, Phase.DECODE)):
+        found += [
+            _of(EXPERTS, Workload(phase=phase), dp=4, ep=4, framework=framework, **once),
+            _of(EXPERTS, Workload(phase=phase), dp=4, tp=2, ep=8, framework=framework, **once),
+            _of(LATENTS, _NARROW._replace(phase=phase), dp=8, ep=8, ep_nodes=2, framework=framework, **once),
+        ]
+    split: list[dict[str, Any]] = [*lies, {"dp": 4, "tp": 2, "layout": _SPLIT, "ep": 2, "etp": 2, "zero": 3}]
+    factors = [Fraction(*one) for one in ((1, 4), (1, 1), (5, 4), (2, 1), (3, 1))]
+    for name, lie, factor in product((EXPERTS, BIASED), split, factors):
+        found.append(_of(name, Workload(capacity_factor=factor), **({"etp": 1} | lie)))
+    for lie, framework in product(split, (Framework.MEGATRON, Framework.TORCHTITAN)):
+        found.append(_of(LATENTS, Workload(capacity_factor=Fraction(1)), framework=framework, **({"etp": 1} | lie)))
+    narrow = [
+        _NARROW, _NARROW._replace(dispatch_dtype=Dtype.FP4), Workload(combine_dtype=Dtype.FP32),
+        _NARROW._replace(dtype=Dtype.FP32, recompute=Recompute.FULL, regather=False),
+    ]  # fmt: skip
+    for name, lie, work, dispatch in product((EXPERTS, BIASED), split, narrow, _WAYS):
+        if name != BIASED or dispatch is Dispatch.ALL_TO_ALL or lie.get("etp", 1) == 1:
+            found.append(_of(name, work, dispatch=dispatch, **({"etp": 1} | lie)))
     return found
 
 

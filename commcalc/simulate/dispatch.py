@@ -1,7 +1,8 @@
 """Rows for experts: put together where tokens are, and taken apart again where their results come back.
 
-Every rank keeps as many rows for each expert as it has tokens, so that none is ever left out; rows that no token fills
-are zeros. Within an expert, rows stand in the order of the tokens.
+Every rank keeps as many rows for each expert as it has tokens, so that none is ever left out, or as few as the capacity
+says: then those tokens find none that come last. Rows that no token fills are zeros. Within an expert, rows stand in
+the order of the tokens.
 """
 
 # Kernels of devices share one signature.
@@ -19,18 +20,23 @@ from commcalc.simulate.wire import Array
 Rows = tuple[Array, Array, Array, Array]
 
 
-def _rows(chosen: Array, low: int, high: int) -> Rows:
-    """Token and number of every choice of the experts from ``low`` up to ``high``; that expert here, and its row."""
+def _rows(chosen: Array, low: int, high: int, room: int) -> Rows:
+    """Token and number of every choice of the experts from ``low`` up to ``high``; that expert here, and its row.
+
+    Of each expert there are ``room`` rows at most.
+    """
     found = []
     for expert in range(low, high):
-        token, number = np.nonzero(chosen == expert)
+        token, number = (one[:room] for one in np.nonzero(chosen == expert))
         found.append((token, number, np.full(len(token), expert - low), np.arange(len(token))))
     token, number, expert_here, row = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return token, number, expert_here, row
 
 
-def _experts(at: Local, block: Sequence[tuple[int, int]], dims: Sequence[str]) -> tuple[int, int]:
-    return block[dims.index("E")]
+def _experts(at: Local, block: Sequence[tuple[int, int]], dims: Sequence[str]) -> tuple[int, int, int]:
+    """The experts whose rows are in the block, the one after the last, and how many rows each has."""
+    first, end = block[dims.index("Q")]
+    return (*block[dims.index("E")], end - first)
 
 
 def _permute(at: Local, held: Sequence[Array]) -> Array:
@@ -40,6 +46,15 @@ def _permute(at: Local, held: Sequence[Array]) -> Array:
     made = np.zeros(shape, dtype=x.dtype)
     token, number, expert, row = _rows(chosen, *_experts(at, at.output, at.out_dims))
     made[expert, row] = x[token, number] if "C" in at.dims[0] else x[token]
+    return made
+
+
+def _permute_choices(at: Local, held: Sequence[Array]) -> Array:
+    """The number of the expert in each of its rows that a token fills, counted from 1: [E, Q]."""
+    (chosen,) = held
+    made = np.zeros([high - low for low, high in at.output], dtype=chosen.dtype)
+    token, number, expert, row = _rows(chosen, *_experts(at, at.output, at.out_dims))
+    made[expert, row] = chosen[token, number] + 1
     return made
 
 
@@ -105,6 +120,7 @@ def _same_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Arr
 
 DISPATCH = {
     "permute": Kernel(_permute, _permute_back),
+    "permute_choices": Kernel(_permute_choices, no_gradient),
     "permute_routing": Kernel(_permute, _permute_back),
     "unpermute": Kernel(_unpermute, _unpermute_back),
     "unpermute_weighed": Kernel(_unpermute, _unpermute_back),

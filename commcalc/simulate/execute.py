@@ -12,15 +12,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from commcalc.algebra.collective import Kind
 from commcalc.algebra.program import Role, Rule
-from commcalc.algebra.schedule import REGATHER, Add, Derivation, Differentiate, Event, Move, Placed, Value
+from commcalc.algebra.schedule import FORWARD, REGATHER, Add, Derivation, Differentiate, Event, Move, Placed, Value
+from commcalc.algebra.sharding import Sharding
+from commcalc.simulate.copies import Owners, Packing, check_told, move_copies, owners_of
+from commcalc.simulate.elements import SCALE_BITS, SCALES, Elements, of_scales, scales_of, spread, together
 from commcalc.simulate.grid import Assembled, Grid, shape_of
 from commcalc.simulate.kernels import COMBINES, kernel_of
 from commcalc.simulate.local import Local, Share
-from commcalc.simulate.moves import Counted, Mismatch, move
+from commcalc.simulate.moves import Counted, Done, Mismatch, move
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.shares import within_share
 from commcalc.simulate.wire import Array, Combine
+from commcalc.transformer.layout import COMBINE, DISPATCH
 
 Blocks = list[Array]
 # Operations whose gradient needs none of what went in.
@@ -35,16 +40,18 @@ class Count(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """Where programs run: devices, number format, each device's share of the batch, the bits of elements on wires.
+    """Where programs run: devices, number format, each device's share of the batch, how wide elements are on wires.
 
-    ``sizes`` are those that one data-parallel rank sees; ``bits`` are by role.
+    ``sizes`` are those that one data-parallel rank sees.
     """
 
     grid: Grid
     precision: Precision
     shares: Sequence[Share]
     sizes: Mapping[str, int]
-    bits: Mapping[Role, int]
+    elements: Elements
+    # Whether tokens go once to each rank that holds experts of theirs.
+    copies: bool = False
 
 
 class Execution:
@@ -57,6 +64,7 @@ class Execution:
         self.forgotten: set[Value] = set()
         self.forward_counts: list[Count] = []
         self.backward_counts: list[Count] = []
+        self._owners: Owners | None = None
         self._makers = {placed.op.output: placed.op.function for placed in derivation.placed}
         self.give(weights)
 
@@ -198,16 +206,64 @@ class Execution:
                 )
 
     def _move(self, action: Move, counts: list[Count]) -> None:
-        event, step = action.event, action.event.step
-        bits = self.setting.bits[event.role]
-        combine = self._combine(event.tensor, self.setting.precision.add)
-        blocks = self.held(action.source)
-        done = move(step.kind, step.axes, step.before, step.after, blocks, self.setting.grid, bits, combine)
+        event, grid, blocks = action.event, self.setting.grid, self.held(action.source)
+        bits, block = self.setting.elements.of(event), self.setting.elements.scale_block
+        scales = self.setting.elements.blocks(event, grid.sizes.get("D", 0))
+        if not scales or block is None:
+            done = self._send(event, event.step.before, event.step.after, blocks, grid, bits)
+        else:
+            own = [scales_of(one, scales, block) for one in blocks]
+            narrow = [one / spread(scale, block, one.shape[-1]) for one, scale in zip(blocks, own, strict=True)]
+            sent = self._send(event, event.step.before, event.step.after, narrow, grid, bits)
+            wide, before, after = grid.sizes["D"], of_scales(event.step.before), of_scales(event.step.after)
+            beside = Grid(grid.mesh, {**grid.sizes, SCALES: scales})
+            with_them = self._send(event, before, after, own, beside, SCALE_BITS)
+            arrived = zip(sent.blocks, with_them.blocks, strict=True)
+            made = [one * spread(scale, block, wide) for one, scale in arrived]
+            done = Done(made, together(sent.counted, with_them.counted))
         self.values[action.target] = done.blocks
         if event.note == REGATHER:
             self.forgotten.discard(action.target)
         if done.counted is not None:
             counts.append(Count(event, done.counted))
+
+    def _send(
+        self, event: Event, before: Sharding, after: Sharding, blocks: Sequence[Array], grid: Grid, bits: int
+    ) -> Done:
+        """Blocks to where they are wanted, rows for experts as copies of tokens where these are sent once."""
+        step, packing = event.step, _packing(event) if self.setting.copies else None
+        if packing is not None:
+            owners = self._rows_of_tokens()
+            done = move_copies(step.axes, before, after, blocks, grid, bits, owners, packing)
+            if event.role is Role.INDEX:
+                check_told(owners, done.blocks, grid.blocks(after))
+            return done
+        combine = self._combine(event.tensor, self.setting.precision.add)
+        return move(step.kind, step.axes, before, after, blocks, grid, bits, combine)
+
+    def _rows_of_tokens(self) -> Owners:
+        """Which token every row for an expert belongs to."""
+        if self._owners is None:
+            grid = self.setting.grid
+            placed = next(one for one in self.derivation.placed if one.op.function == "permute")
+            chosen = self.held(placed.operands[placed.op.inputs.index("chosen")])
+            shape = (grid.sizes["E"], grid.sizes["Q"])
+            self._owners = owners_of(chosen, grid.blocks(placed.output), shape)
+        return self._owners
+
+
+def _packing(event: Event) -> Packing | None:
+    """What goes over the wire for a token where rows for experts do; None of all else.
+
+    Tokens are copied on their way to experts, and their results are summed; gradients the other way round.
+    """
+    dims = event.step.before.dims
+    if event.step.kind is not Kind.ALL_TO_ALL or dims[:2] != ("E", "Q") or event.label not in (DISPATCH, COMBINE):
+        return None
+    if len(dims) == 2:
+        return Packing.CHOICES
+    there = (event.label == DISPATCH) == (event.direction == FORWARD)
+    return Packing.COPY if there else Packing.SUM
 
 
 @contextmanager

@@ -28,6 +28,10 @@ def _best(scores: Array, count: int) -> Array:
 
 
 def _choose(at: Local, held: Sequence[Array]) -> Array:
+    """The best by their scores, or those that were drawn for the tokens."""
+    if at.batch.choices is not None:
+        (low, high), *_ = at.output
+        return at.batch.choices[low:high]
     return _best(held[0], at.sizes["C"])
 
 

@@ -24,6 +24,7 @@ from commcalc.simulate.experts import EXPERTS
 from commcalc.simulate.linear import LINEAR, sigmoid
 from commcalc.simulate.local import Kernel, Local, no_gradient
 from commcalc.simulate.loss import LOSS
+from commcalc.simulate.places import lines_of, within
 from commcalc.simulate.squares import by_squares
 from commcalc.simulate.wire import Array
 
@@ -111,8 +112,8 @@ def _positions(at: Local, held: Sequence[Array]) -> Array:
 
 
 def _places(at: Local) -> Array:
-    rows = len(at.batch.tokens)
-    return np.arange(rows) % (rows // at.batch.sequences) + at.batch.offset
+    _, position = within(at.batch.known_places, (0, len(at.batch.tokens)))
+    return position + at.batch.offset
 
 
 def _positions_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
@@ -201,8 +202,9 @@ def _gelu_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Arr
 
 
 def _last_position(at: Local, held: Sequence[Array]) -> Array:
-    each = at.sizes["T"] // at.batch.sequences
-    return held[0][each - 1 :: each]
+    lines = lines_of(at, at.inputs[0])
+    last: Array = lines.by_sequence(held[0])[:, -1]
+    return last
 
 
 RULES: dict[Rule, Kernel] = {

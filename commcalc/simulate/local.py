@@ -5,19 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from commcalc.algebra.schedule import Placed
 from commcalc.errors import SpecError
 from commcalc.simulate.grid import Block
 from commcalc.simulate.wire import Array
 
 
+class Places(NamedTuple):
+    """Sequence and position of all tokens of a data-parallel rank, and which of them is a device's first."""
+
+    sequence: Array
+    position: Array
+    begins: int = 0
+
+
 class Batch(NamedTuple):
-    """What a model is run on: token and target of every row, sequences, rows of a position table before the first."""
+    """What a model is run on: token and target of every row, sequences, rows of a position table before the first.
+
+    ``choices`` [T, C] are the experts that every token goes to, where the router is not to choose.
+    """
 
     tokens: Array
     targets: Array
     sequences: int
     offset: int = 0
+    choices: Array | None = None
+    places: Places | None = None
+
+    @property
+    def known_places(self) -> Places:
+        """Where the tokens are in their sequences, one after another where nothing else is said."""
+        if self.places is not None:
+            return self.places
+        tokens = np.arange(len(self.tokens))
+        length = len(tokens) // self.sequences
+        return Places(tokens // length, tokens % length)
 
 
 class Share(NamedTuple):

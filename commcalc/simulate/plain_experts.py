@@ -7,6 +7,7 @@ from math import pi, sqrt
 import numpy as np
 
 from commcalc.simulate import tape
+from commcalc.simulate.capacity import taken
 from commcalc.simulate.plain_state import State
 from commcalc.simulate.tape import Variable, add, einsum, multiply, reshape, scale
 from commcalc.simulate.wire import Array
@@ -74,9 +75,12 @@ def _experts(run: State, x: Variable, routed_by: Variable) -> tuple[Variable, st
     """The chosen experts of each token, weighed: [T, D] to [T, D], and its name.
 
     ``sum over chosen e of p_e(x) f_e(x)``: Shazeer et al. 2017, arXiv:1701.06538, section 2; p is a softmax over the
-    chosen logits (Mixtral, arXiv:2401.04088, section 2.1), of a single one its sigmoid (Llama 4).
+    chosen logits (Mixtral, arXiv:2401.04088, section 2.1), of a single one its sigmoid (Llama 4). An expert that has no
+    room left says nothing; the others count as much as before.
     """
     routing, chosen = _routed(run, routed_by)
+    if run.choices.room is not None:
+        routing = multiply(routing, Variable(taken(chosen, run.sizes["E"], run.choices.room)))
     inner = {}
     sent = run.keep("Ae", tape.rows(x, np.arange(len(chosen))[:, None] + 0 * chosen))  # a token for each choice
     for name, low in (("G", "gate"), ("U", "up")) if run.model.gated_mlp else (("U", "up"),):

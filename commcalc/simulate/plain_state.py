@@ -10,6 +10,7 @@ import numpy as np
 
 from commcalc.errors import SpecError
 from commcalc.simulate import tape
+from commcalc.simulate.capacity import Room
 from commcalc.simulate.plain_layers import Layer, weight_shapes
 from commcalc.simulate.tape import Noise, Variable, add, multiply, scale
 from commcalc.simulate.wire import Array
@@ -22,11 +23,12 @@ class Choices(NamedTuple):
     """Which experts another run sent tokens to, by tensor; taken over where scores are nearer than ``slack``.
 
     Of two experts whose scores differ by less than rounding either may be chosen, and all that follows is another
-    computation. ``slack`` is relative to the largest score.
+    computation. ``slack`` is relative to the largest score. ``room`` says how many tokens an expert takes.
     """
 
     chosen: Mapping[str, Array]
     slack: float = inf
+    room: Room | None = None
 
 
 class State:

@@ -1,7 +1,7 @@
 """What each device works on: the tokens and sequences of its data-parallel rank, on the devices of one pipeline stage.
 
-Of a sequence that is split a rank has its part. Kernels know one rank's batch. Blocks of tensors are counted over all
-ranks, so that whole tensors are those of the baseline, which trains on all sequences at once.
+Of sequences that are split a rank has its parts (`places`). Kernels know one rank's batch. Blocks of tensors are
+counted over all ranks, so that whole tensors are those of the baseline, which trains on all sequences at once.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 from commcalc.accounting.ledger import Ledger
 from commcalc.algebra.mesh import Mesh
+from commcalc.simulate.capacity import whole_rows
 from commcalc.simulate.grid import Block, Grid
 from commcalc.simulate.local import Batch, Share
+from commcalc.simulate.places import Parts, order_of, places_of
 
 # Dimensions that are dealt out to data-parallel ranks, and the axis of pipeline stages.
 DEALT = ("T", "B")
@@ -21,10 +23,11 @@ STAGE_AXIS = "pp"
 def whole_sizes(ledger: Ledger) -> dict[str, int]:
     """The ledger's sizes, with the tokens and sequences of all data-parallel ranks together.
 
-    Every expert has a row for each token, so that none is ever left out.
+    Every expert has a row for each token, so that none is ever left out, or as many as its capacity says.
     """
     ranks = ledger.layout.mesh.size(ledger.layout.data)
-    return ledger.sizes | {dim: ledger.sizes[dim] * ranks for dim in DEALT} | {"Q": ledger.sizes["T"] * ranks}
+    dealt = {dim: ledger.sizes[dim] * ranks for dim in DEALT}
+    return ledger.sizes | dealt | {"Q": whole_rows(ledger, dealt["T"])}
 
 
 def devices_of_stage(mesh: Mesh) -> Mesh:
@@ -32,20 +35,25 @@ def devices_of_stage(mesh: Mesh) -> Mesh:
     return Mesh(tuple((name, 1 if name == STAGE_AXIS else size) for name, size in mesh.axes), mesh.parts)
 
 
-def shares_of(batch: Batch, grid: Grid, data: Sequence[str], context: Sequence[str] = ()) -> list[Share]:
+def shares_of(
+    batch: Batch, grid: Grid, data: Sequence[str], context: Sequence[str] = (), parts: Parts = Parts.RUNS
+) -> list[Share]:
     """The share of every device: equal runs of sequences, dealt out in the order of the axes ``data``.
 
-    Ranks over ``context`` have a part each of one sequence, in order.
+    Ranks over ``context`` have ``parts`` of each of these sequences.
     """
     ranks, ways = grid.mesh.size(data), grid.mesh.size(context)
     tokens, sequences = len(batch.tokens) // (ranks * ways), batch.sequences // ranks
-    parts = []
+    order, length = order_of(len(batch.tokens), batch.sequences, ranks, ways, parts), tokens * ways // sequences
+    found = []
     for rank in range(ranks * ways):
-        own = slice(rank * tokens, (rank + 1) * tokens)
+        own = order.tokens[rank * tokens : (rank + 1) * tokens]
         begins = {"T": rank * tokens, "B": rank // ways * sequences}
-        offset = batch.offset + rank % ways * tokens
-        parts.append(Share(Batch(batch.tokens[own], batch.targets[own], sequences, offset), begins))
-    return [parts[grid.term((*data, *context), device)] for device in range(grid.devices)]
+        places = places_of(order, length, rank // ways, ranks, rank % ways * tokens)
+        choices = None if batch.choices is None else batch.choices[own]
+        mine = Batch(batch.tokens[own], batch.targets[own], sequences, batch.offset, choices, places)
+        found.append(Share(mine, begins))
+    return [found[grid.term((*data, *context), device)] for device in range(grid.devices)]
 
 
 def within_share(block: Block, dims: Sequence[str], share: Share) -> Block:

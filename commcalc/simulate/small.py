@@ -7,6 +7,7 @@ from fractions import Fraction
 from math import lcm
 from typing import Any
 
+from commcalc.simulate.choices import sends_copies, with_every_choice
 from commcalc.transformer.layers import attentions, ffns, layers_of
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Dispatch, Parallelism, Workload
@@ -120,9 +121,14 @@ def tokens_for(tp: int) -> int:
 def roomy(work: Workload, model: Model, parallel: Parallelism) -> Workload:
     """``work`` with as many rows for each expert as there are tokens, so that none is left out.
 
-    Where every token goes to every expert these are all that there are.
+    With a capacity of its own it stays as it is. Where every token goes to every expert these are all that there are;
+    where tokens are sent once to a rank, there is one for each choice.
     """
     experts, chosen = model.num_experts or 1, model.num_experts_per_tok or 1
+    if work.capacity_factor is not None:
+        return work
+    if sends_copies(parallel):
+        return with_every_choice(work, model, parallel)
     if not parallel.moves_tokens or parallel.sends_tokens is not Dispatch.ALL_TO_ALL or experts == chosen:
         return work
     return work._replace(capacity_factor=Fraction(experts, chosen))

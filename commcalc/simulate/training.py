@@ -16,10 +16,14 @@ from commcalc.accounting.rows import RECOMPUTE
 from commcalc.algebra.program import Role
 from commcalc.algebra.schedule import BACKWARD, FORWARD, Derivation, Value
 from commcalc.simulate.buffers import Blocks, Shards, Stored
+from commcalc.simulate.capacity import room_of
+from commcalc.simulate.choices import drawn, sends_copies
+from commcalc.simulate.elements import elements_of
 from commcalc.simulate.execute import Count, Execution, Setting
 from commcalc.simulate.grid import Grid
 from commcalc.simulate.local import Batch
 from commcalc.simulate.parameters import Cutter, Parameters, units_of, weights_of
+from commcalc.simulate.places import Order, Parts, order_of, parts_of
 from commcalc.simulate.plain_layers import weight_shapes
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.reduction import HEAD_TABLE, TABLE, Reduction
@@ -38,7 +42,7 @@ from commcalc.simulate.stages import (
 )  # fmt: skip
 from commcalc.simulate.wire import Array
 from commcalc.transformer.layout import TP
-from commcalc.transformer.work import Framework, Recompute, Workload
+from commcalc.transformer.work import Framework, Recompute
 
 __all__ = ["BLOCK", "EMBEDDING", "HEAD", "Data", "Part", "Training", "in_a_row", "random_data", "stored"]
 # Weights that frameworks fuse, of which the plain model has the parts; each part's columns stand in a row.
@@ -53,23 +57,17 @@ FUSED_WEIGHTS = {
 
 
 class Data(NamedTuple):
-    """Weights by part and name (``block.0.Wq``), and the batch; the same for sharded and plain runs."""
+    """Weights by part and name (``block.0.Wq``), and the batch; the same for sharded and plain runs.
+
+    ``parts`` of the sequences are those of the ranks that share them out.
+    """
 
     weights: dict[str, Array]
     batch: Batch
+    parts: Parts = Parts.RUNS
 
 
-def bits_of(work: Workload, framework: Framework | None = None) -> dict[Role, int]:
-    """How wide an element of each role is on the wire, said apart from the ledger: the loss is reduced in fp32.
-
-    Masks are bytes, indices those of PyTorch (int64), or int32 where vLLM and SGLang number experts (topk_ids).
-    """
-    index = 32 if framework in (Framework.VLLM, Framework.SGLANG) else 64
-    wide = {Role.ACTIVATION: work.dtype.bits, Role.WEIGHT: work.dtype.bits, Role.GRADIENT: work.grad_dtype.bits}
-    return wide | {Role.FP32: 32, Role.MASK: 8, Role.INDEX: index}
-
-
-def random_data(ledger: Ledger, seed: int) -> Data:
+def random_data(ledger: Ledger, seed: int, asked: Parts | None = None) -> Data:
     """Random weights and tokens for the ledger's model; equal seeds give equal data.
 
     A matrix has the spread 1/sqrt(rows) that keeps activations near 1; norm weights are near 1 and biases, sinks and
@@ -86,7 +84,17 @@ def random_data(ledger: Ledger, seed: int) -> Data:
         else:
             weights[name] = made * 0.3 + (1.0 if short.startswith("g") else 0.0)
     tokens, targets = rng.integers(0, sizes["V"], (2, sizes["T"]))
-    return Data(weights, Batch(tokens, targets, sizes["B"], ledger.model.extra_position_rows))
+    choices, parts = drawn(ledger, sizes["T"], rng), parts_of(ledger, asked)
+    if choices is not None:
+        choices = order_in(ledger, parts).back(choices)
+    return Data(weights, Batch(tokens, targets, sizes["B"], ledger.model.extra_position_rows, choices), parts)
+
+
+def order_in(ledger: Ledger, parts: Parts) -> Order:
+    """The order of the tokens of all ranks."""
+    sizes, mesh = whole_sizes(ledger), ledger.layout.mesh
+    ranks, ways = mesh.size(ledger.layout.data), mesh.size(ledger.layout.context)
+    return order_of(sizes["T"], sizes["B"], ranks, ways, parts)
 
 
 def _rows(name: str, shape: tuple[int, ...]) -> int:
@@ -104,12 +112,16 @@ class Training:
     def __init__(
         self, ledger: Ledger, data: Data, precision: Precision, derivations: Mapping[str, Derivation] | None = None
     ) -> None:
+        layout, batch = ledger.layout, data.batch
         self.ledger = ledger
         self.data = data
         self.derivations = dict(derivations or ledger.derivations)
         grid = Grid(devices_of_stage(ledger.layout.mesh), whole_sizes(ledger))
-        shares = shares_of(data.batch, grid, ledger.layout.data, ledger.layout.context)
-        self.setting = Setting(grid, precision, shares, ledger.sizes, bits_of(ledger.work, ledger.parallel.framework))
+        shares = shares_of(batch, grid, layout.data, layout.context, data.parts)
+        self.order = order_in(ledger, data.parts)
+        self.room = room_of(ledger, self.order.tokens, grid.sizes["Q"])
+        elements = elements_of(ledger.work, ledger.parallel, moves_tokens=ledger.layout.moves_tokens)
+        self.setting = Setting(grid, precision, shares, ledger.sizes, elements, sends_copies(ledger.parallel))
         self.chunks = chunks_of(ledger)
         self.parts = [part for chunk in self.chunks for part in chunk.parts]
         self.exchanges: list[Exchange] = []
@@ -201,7 +213,7 @@ class Training:
         """The stream (or its gradient) as each device holds it, to the stage that goes on with it."""
         if self.ledger.parallel.framework is Framework.VLLM:
             return self._send_parts(blocks, source, target)
-        bits, stages = self.setting.bits[Role.ACTIVATION], len(self.ledger.stages)
+        bits, stages = self.setting.elements.bits[Role.ACTIVATION], len(self.ledger.stages)
         (arrived,), counted = send([blocks], source.stage, target.stage, stages, bits)
         part, op, tensor = (TO_NEXT, "send activation", "X")
         if direction == BACKWARD:
@@ -214,7 +226,8 @@ class Training:
 
         Source: vLLM distributed/parallel_state.py, send_tensor_dict and recv_tensor_dict.
         """
-        bits, stages, grid = self.setting.bits[Role.ACTIVATION], len(self.ledger.stages), self.setting.grid
+        bits, grid = self.setting.elements.bits[Role.ACTIVATION], self.setting.grid
+        stages = len(self.ledger.stages)
         residual = [self.setting.precision.of(block / 2) for block in blocks]
         held = {"hidden": [block - one for block, one in zip(blocks, residual, strict=True)], "residual": residual}
         axes, tensors = grid.mesh.expand([TP]), "X, residual"

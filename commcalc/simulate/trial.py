@@ -20,11 +20,13 @@ from commcalc.simulate.billing import check_published, check_rows, check_totals
 from commcalc.simulate.check import Check, Excuse, Worst, at_most, norm, relative
 from commcalc.simulate.counterparts import counterpart, has_no_counterpart
 from commcalc.simulate.moves import Mismatch
+from commcalc.simulate.places import Parts
 from commcalc.simulate.plain import Plain, plain_run
 from commcalc.simulate.plain_state import Choices
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.rounding import Rounding, noise_of
 from commcalc.simulate.shares import whole_sizes
+from commcalc.simulate.tape import Noise
 from commcalc.simulate.training import HEAD, Part, Training, random_data
 from commcalc.simulate.updates import Measure, check_gradients, check_updates, measures_of_gradients
 from commcalc.simulate.wire import Array
@@ -37,29 +39,57 @@ _REDUCED = 1 / 8
 
 
 def run_trial(
-    ledger: Ledger, precision: Precision, seed: int, derivations: Mapping[str, Derivation] | None = None
+    ledger: Ledger,
+    precision: Precision,
+    seed: int,
+    derivations: Mapping[str, Derivation] | None = None,
+    parts: Parts | None = None,
 ) -> list[Check]:
-    """All checks of one ledger; ``derivations`` replace its own, to see that a wrong program is caught."""
-    data, sizes = random_data(ledger, seed), whole_sizes(ledger)
-    run = partial(
-        plain_run, ledger.model, sizes, data.weights, data.batch.tokens, data.batch.targets, ledger.work.phase,
-        every_logit=ledger.work.logits is Logits.ALL,
-    )  # fmt: skip
+    """All checks of one ledger; ``derivations`` replace its own, to see that a wrong program is caught.
+
+    ``parts`` of sequences are those of the ranks that share them out.
+    """
+    data = random_data(ledger, seed, parts)
     try:
         training = Training(ledger, data, precision, derivations)
     except Mismatch as problem:
         return [Check("forward_error", precision.tolerance, float("inf"), False, "", problem.message, most=True)]
-    plain = run(choices=Choices(_chosen(training), 2 * precision.tolerance))
+    run = partial(_plain, training)
+    plain = run(choices=_choices(training, 2 * precision.tolerance))
     # With noise tokens go where they went: another way would be another computation.
-    again = partial(run, choices=Choices(plain.tensors))
+    again = partial(run, choices=Choices(plain.tensors, room=training.room))
     measures: dict[str, Measure] = {"forward_error": partial(_moved, plain), "loss_error": partial(_loss, plain)}
     measures |= measures_of_gradients(training, plain)
-    noise = noise_of(precision, max(sizes.values()), ledger.layout.mesh.devices, _REDUCED)
+    noise = noise_of(precision, max(whole_sizes(ledger).values()), ledger.layout.mesh.devices, _REDUCED)
     more = Rounding(again, measures, noise).allowed
     checks = [*_values(training, plain, precision, more)]
     if ledger.work.phase.training:
         checks += [*check_gradients(training, plain, precision, more), *check_updates(training, plain, precision, more)]
     return [*checks, *check_rows(training), *check_totals(training), *check_published(training)]
+
+
+def _plain(training: Training, noise: Noise | None = None, *, choices: Choices) -> Plain:
+    """The baseline, with its tokens in the order in which they lie on the devices; so are those of ``choices``."""
+    ledger, batch, order = training.ledger, training.data.batch, training.order
+    there = {name: order.back(array) for name, array in choices.chosen.items() if order.of(array)}
+    found = plain_run(
+        ledger.model, whole_sizes(ledger), training.data.weights, batch.tokens, batch.targets, ledger.work.phase,
+        noise, choices._replace(chosen=there), ledger.work.logits is Logits.ALL,
+    )  # fmt: skip
+
+    def laid(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: order.lie(array) if order.of(array) else array for name, array in arrays.items()}
+
+    return found._replace(tensors=laid(found.tensors), input_gradients=laid(found.input_gradients))
+
+
+def _choices(training: Training, slack: float) -> Choices:
+    """The experts that the plain model takes over: those that were drawn, or of those as good the devices' own."""
+    drawn = training.data.batch.choices
+    if drawn is not None:
+        own = training.order.lie(drawn)
+        return Choices({f"{part.name}.chosen": own for part in training.parts}, room=training.room)
+    return Choices(_chosen(training), slack, training.room)
 
 
 def _chosen(training: Training) -> dict[str, Array]:

@@ -95,7 +95,16 @@ _VLLM_TWICE = frozenset({"gptj"})
 
 
 def dialect_of(model: Model, parallel: Parallelism) -> Dialect:
-    """The policies of the framework that was named; of Megatron where none was."""
+    """The policies of the framework that was named; of Megatron where none was.
+
+    Where a token goes once to a rank, its results are summed there: the rank must have its routing weights, whatever
+    the framework (DeepEP, dispatch with topk_weights: torchtitan distributed/deepep, vLLM deepep_high_throughput).
+    """
+    found = _dialect_of(model, parallel)
+    return found._replace(sends_routing=found.sends_routing or found.dispatch is Dispatch.DEDUPLICATED)
+
+
+def _dialect_of(model: Model, parallel: Parallelism) -> Dialect:
     framework = parallel.framework or Framework.MEGATRON
     split = parallel.layout is LayoutName.MEGATRON_SP
     found = Dialect(framework, _SOURCES[framework], dispatch=parallel.sends_tokens if parallel.moves_tokens else None)

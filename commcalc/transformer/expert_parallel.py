@@ -15,8 +15,9 @@ from enum import StrEnum
 from commcalc.algebra.program import Builder, Role, Rule
 from commcalc.algebra.sharding import Sharding
 from commcalc.transformer.dialects import Dialect
-from commcalc.transformer.layout import COMBINE, DISPATCH, Layout
+from commcalc.transformer.layout import CHOICES, COMBINE, DISPATCH, Layout
 from commcalc.transformer.spec import Model
+from commcalc.transformer.work import Dispatch
 
 _TD, _ROWS = ("T", "D"), ("E", "Q", "D")
 
@@ -52,6 +53,8 @@ def dispatched(b: Builder, model: Model, layout: Layout, x: str, dialect: Dialec
         function="permute",
     )  # fmt: skip
     _send(b, layout, "Xd", "Xe", _ROWS, "dispatch")
+    if dialect.dispatch is Dispatch.DEDUPLICATED:
+        _sent_choices(b, layout)
     weighed = _sent_routing(b, model, layout) if dialect.sends_routing else None
     rows = "Xe"
     if layout.expert_tp:  # as a step of its own, whose result is saved
@@ -153,6 +156,19 @@ def _counts(b: Builder, layout: Layout, how: Counts) -> None:
         Rule.POINTWISE, "dispatch_counts", ("counts",), "counted", counts, kept=every, label=DISPATCH,
         role=Role.INDEX, differentiable=False, function="same",
     )  # fmt: skip
+
+
+def _sent_choices(b: Builder, layout: Layout) -> None:
+    """Which experts a token chose goes with every copy of it: a rank that has several cannot tell otherwise.
+
+    Source: DeepEP csrc/kernels/intranode.cu (channel_topk_idx_buffers), internode.cu (get_num_bytes_per_token).
+    """
+    rows = ("E", "Q")
+    b.op(
+        Rule.REGROUP, "permute_choices", ("chosen",), "Id", rows, label=DISPATCH, role=Role.INDEX,
+        kept=Sharding.of(rows, _lie(layout, layout.experts)), differentiable=False, function="permute_choices",
+    )  # fmt: skip
+    _send(b, layout, "Id", CHOICES[0], rows, "dispatch_choices", Role.INDEX)
 
 
 def _sent_routing(b: Builder, model: Model, layout: Layout) -> str:

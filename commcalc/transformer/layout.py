@@ -32,6 +32,8 @@ EP, ETP, EDP = "ep", "etp", "edp"
 EP_NODES, EP_LOCAL = "ep_nodes", "ep_local"
 # Labels of what brings tokens to experts and back.
 DISPATCH, COMBINE = "dispatch", "combine"
+# The choices of experts that go with copies of tokens: where they end, and on the nodes that they are sent over.
+CHOICES = ("Ie", "Ien")
 
 
 class LayoutName(StrEnum):

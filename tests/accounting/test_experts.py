@@ -24,6 +24,7 @@ from commcalc.algebra.program import Role
 from commcalc.catalog.job import Request, resolve_job
 from commcalc.errors import CommcalcError, IllegalDegree
 from commcalc.transformer.work import Parallelism, copies_of_a_token
+from commcalc.units import Dtype
 from conftest import DATA, Inside, ask, fields, rows, run_commcalc
 
 CASES: list[dict[str, Any]] = json.loads((DATA / "experts_collectives.json").read_text())["cases"]
@@ -228,6 +229,37 @@ def test_the_weights_of_all_choices_go_with_every_copy() -> None:
     priced = mixtral(parallelism__dispatch="deduplicated", parallelism__etp=1)
     weights = rows(priced, sublayer="moe", op="dispatch", role=Role.FP32)
     assert {row.payload_bytes for row in weights} == {math.ceil(Fraction(T // 2 * K * 4 * 13, 7))}
+
+
+def test_the_numbers_of_all_choices_go_with_every_copy() -> None:
+    """DeepEP csrc/kernels/intranode.cu, channel_topk_idx_buffers (topk_idx_t, int64): k for each row, no gradients."""
+    priced = mixtral(parallelism__dispatch="deduplicated", parallelism__etp=1)
+    numbers = [
+        row for row in rows(priced, sublayer="moe", op="dispatch", role=Role.INDEX) if row.tensor.startswith("Ie[")
+    ]
+    assert [(row.direction, row.kind.value, row.payload_bytes) for row in numbers] == [
+        ("forward", "all_to_all", math.ceil(Fraction(T // 2 * K * 8 * 13, 7)))
+    ]
+
+
+def test_numbers_go_over_nodes_in_four_bytes() -> None:
+    """DeepEP csrc/kernels/internode.cu, get_num_bytes_per_token: num_topk_idx * sizeof(int)."""
+    degrees = {"parallelism__dp": 64, "parallelism__ep": 64, "parallelism__dispatch": "deduplicated"}
+    asked = ask("deepseek-v3", **degrees, parallelism__ep_nodes=8, parallelism__node_limit=4)
+    numbers = [row for row in rows(asked, op="dispatch", role=Role.INDEX) if row.tensor.startswith("Ie")]
+    assert [(row.tensor, row.dtype) for row in numbers] == [("Ien[E, Q]", Dtype.INT32), ("Ie[E, Q]", Dtype.INT32)]
+
+
+@pytest.mark.parametrize(("framework", "phase"), [("torchtitan", "train"), ("vllm", "prefill"), ("sglang", "prefill")])
+def test_every_framework_sends_weights_with_copies(framework: str, phase: str) -> None:
+    """What a rank sends back is a sum over its experts, so that it must weigh them itself."""
+    degrees = {"parallelism__dp": 4, "parallelism__ep": 4, "parallelism__framework": framework}
+    found = {}
+    for how in ("deduplicated", "all_to_all"):
+        asked = ask("mixtral-8x7b", **degrees, parallelism__dispatch=how, workload__phase=phase)
+        sent = rows(asked, op="dispatch", role=Role.FP32, direction="forward")
+        found[how] = [row.tensor for row in sent]
+    assert found == {"deduplicated": ["Re[E, Q]"], "all_to_all": []}
 
 
 def vllm(**more: object) -> PricedLedger:

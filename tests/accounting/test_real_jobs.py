@@ -137,8 +137,9 @@ def test_a_step_of_deepseek_v3() -> None:
         fp8 = math.ceil(4096 * copies * (7168 + 56 * 4))  # 56 blocks of 128, a scale of four bytes each
         bf16 = math.ceil(4096 * copies * 7168 * 2)
         weights = math.ceil(4096 * copies * 8 * 4)
+        numbers = math.ceil(4096 * copies * 8 * 4)  # of the experts, in int32 over nodes; they have no gradients
         # There and back, and back and there again for gradients.
-        of_layer += fp8 + bf16 + 2 * bf16 + 2 * weights
+        of_layer += fp8 + bf16 + 2 * bf16 + 2 * weights + numbers
     shared, sparse = held(15)
     assert (shared, sparse) == (4_871_581_696, 5)
     assert (

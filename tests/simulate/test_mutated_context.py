@@ -8,17 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broken import SP, failed, whats
+from broken import EXACT, SP, failed, whats
 from commcalc.accounting.ledger import Ledger, build
 from commcalc.algebra.collective import Kind
 from commcalc.algebra.schedule import Move
-from commcalc.simulate import attention, training
+from commcalc.simulate import attention, kernels, shares, training
 from commcalc.simulate.architectures import architectures
 from commcalc.simulate.cases import fitted, in_small
 from commcalc.simulate.execute import Count, Execution
+from commcalc.simulate.grid import Block
 from commcalc.simulate.kernels import KERNELS
-from commcalc.simulate.local import Kernel, Local, Share
+from commcalc.simulate.local import Kernel, Local, Places, Share
+from commcalc.simulate.places import Lines, Order, Parts, order_of
 from commcalc.simulate.small import deepened
+from commcalc.simulate.trial import run_trial
 from commcalc.simulate.wire import Array
 from commcalc.transformer.layout import KvPolicy
 from commcalc.transformer.work import CpComm, Parallelism, VocabPadding, Workload
@@ -27,10 +30,10 @@ PLAIN, TIED, LATENTS = "gqa gated sequential", "mha plain, biases, learned posit
 WRONG = {"forward_error", "loss_error", "gradient_error", "sgd_update_error"}
 
 
-def ledger_of(name: str = PLAIN, way: CpComm = CpComm.RING, **degrees: Any) -> Ledger:
+def ledger_of(name: str = PLAIN, way: CpComm = CpComm.RING, sequences: int | None = None, **degrees: Any) -> Ledger:
     parallel = Parallelism(kv=KvPolicy.REPLICATE, vocab_padding=VocabPadding.NONE, cp_comm=way, **degrees)
     model = fitted(architectures(True)[name]._replace(name="drawn"), parallel.tp, name.split()[0])
-    work = in_small(Workload(), parallel)
+    work = in_small(Workload(), parallel, many=sequences)
     return build(
         deepened(model, parallel.pp)._replace(max_position_embeddings=work.sequence_length), parallel, work
     )  # fmt: skip
@@ -53,10 +56,84 @@ def test_nothing_fails_unchanged(degrees: dict[str, Any], name: str, way: CpComm
     assert failed(ledger_of(name, way, **degrees)) == []
 
 
+@pytest.mark.parametrize("way", CpComm)
+@pytest.mark.parametrize("parts", Parts)
+@pytest.mark.parametrize("sequences", [1, 2, 3])
+@pytest.mark.parametrize("degrees", LEDGERS.values(), ids=LEDGERS)
+def test_nothing_fails_in_parts_of_several_sequences(
+    degrees: dict[str, Any], sequences: int, parts: Parts, way: CpComm
+) -> None:
+    ledger = ledger_of(TIED, way, sequences, **degrees)
+    assert [check for check in run_trial(ledger, EXACT, 0, parts=parts) if not check.passed] == []
+
+
+@pytest.mark.parametrize("way", CpComm)
+@pytest.mark.parametrize("parts", Parts)
+def test_sequences_that_see_one_another(parts: Parts, way: CpComm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens are taken for sequence after sequence, where they lie part after part."""
+    lines = attention.lines_of
+
+    def as_they_lie(at: Local, block: Block) -> Lines:
+        right = lines(at, block)
+        rows = np.arange(right.rows.size).reshape(right.rows.shape)
+        return right._replace(rows=rows)
+
+    ledger = ledger_of(way=way, sequences=2, cp=2)
+    monkeypatch.setattr(attention, "lines_of", as_they_lie)
+    assert whats([check for check in run_trial(ledger, EXACT, 0, parts=parts) if not check.passed]) >= WRONG
+
+
+@pytest.mark.parametrize("way", CpComm)
+def test_early_and_late_parts_that_are_taken_for_runs(way: CpComm, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = shares.places_of
+
+    def of_runs(order: Order, length: int, rank: int, ranks: int, begins: int) -> Places:
+        tokens = len(order.tokens)
+        runs = order_of(tokens, tokens // length, ranks, 2, Parts.RUNS)
+        return right(runs, length, rank, ranks, begins)
+
+    ledger = ledger_of(way=way, cp=2)
+    monkeypatch.setattr(shares, "places_of", of_runs)
+    assert whats(failed(ledger)) >= WRONG
+
+
+def test_late_parts_that_are_given_to_another_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank r takes parts r and n + r of 2n: all is trained on, and lies elsewhere than is said."""
+
+    def shifted(tokens: int, sequences: int, ranks: int, ways: int, parts: Parts) -> Order:
+        cut = np.arange(tokens).reshape(sequences, 2, ways, -1)
+        return Order(cut.transpose(2, 0, 1, 3).ravel())
+
+    ledger = ledger_of(cp=2)
+    assert failed(ledger) == []
+    monkeypatch.setattr(shares, "order_of", shifted)
+    assert whats(failed(ledger)) == {"forward_error", "input_gradient_error"}
+
+
+@pytest.mark.parametrize(("ranks", "ways", "sequences"), [(1, 2, 1), (1, 4, 3), (2, 2, 4), (2, 4, 2)])
+def test_early_and_late_parts_have_as_much_to_look_at(ranks: int, ways: int, sequences: int) -> None:
+    """The earlier tokens of all that a rank has: as many on each, where parts are early and late."""
+    length = 8 * ways
+    for parts in Parts:
+        order = order_of(sequences * length, sequences, ranks, ways, parts)
+        assert sorted(order.tokens.tolist()) == list(range(sequences * length))
+        held = order.tokens.reshape(ranks, ways, sequences // ranks, -1)
+        assert (held // length == np.arange(sequences).reshape(ranks, 1, -1, 1)).all()
+        seen = (held % length + 1).sum(axis=(2, 3))
+        assert (len(set(seen.ravel().tolist())) == 1) == (parts is Parts.BALANCED)
+        back = order.back(order.lie(np.arange(sequences * length)))
+        assert back.tolist() == list(range(sequences * length))
+
+
 @pytest.mark.parametrize("way", [CpComm.RING, CpComm.ALL_GATHER])
 def test_queries_that_do_not_know_where_they_are(way: CpComm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rank takes its first query for the first of the sequence."""
-    monkeypatch.setattr(attention, "_first", lambda at: 0)
+    seen = attention._hidden
+
+    def from_the_first(queries: Lines, keys: Lines) -> Array:
+        return seen(queries._replace(positions=keys.positions[: len(queries.positions)]), keys)
+
+    monkeypatch.setattr(attention, "_hidden", from_the_first)
     found = failed(ledger_of(way=way, cp=2))
     assert whats(found) >= WRONG
     (error,) = [check for check in found if check.what == "forward_error"]
@@ -64,20 +141,21 @@ def test_queries_that_do_not_know_where_they_are(way: CpComm, monkeypatch: pytes
 
 
 def test_positions_that_begin_anew_on_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    shares = training.shares_of
+    within = kernels.within
 
-    def anew(*given: Any) -> list[Share]:
-        return [one._replace(batch=one.batch._replace(offset=0)) for one in shares(*given)]
+    def anew(places: Places, block: Sequence[int]) -> tuple[Array, Array]:
+        sequence, position = within(places, block)
+        return sequence, np.arange(len(position))
 
-    monkeypatch.setattr(training, "shares_of", anew)
+    monkeypatch.setattr(kernels, "within", anew)
     assert whats(failed(ledger_of(TIED, cp=2))) >= WRONG
 
 
 def test_ranks_that_have_the_parts_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    shares = training.shares_of
+    dealt = training.shares_of
 
     def turned(*given: Any) -> list[Share]:
-        found = shares(*given)
+        found = dealt(*given)
         return [one._replace(begins=other.begins) for one, other in zip(reversed(found), found, strict=True)]
 
     monkeypatch.setattr(training, "shares_of", turned)

@@ -160,8 +160,8 @@ def test_rows_in_another_order_on_the_way_back(monkeypatch: pytest.MonkeyPatch) 
 def test_tokens_that_go_to_the_next_expert(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = dispatch._rows
 
-    def turned(chosen: Array, low: int, high: int) -> Any:
-        token, number, expert, row = rows(chosen, low, high)
+    def turned(chosen: Array, low: int, high: int, room: int) -> Any:
+        token, number, expert, row = rows(chosen, low, high, room)
         return token, number, (expert + 1) % (high - low), row
 
     own = KERNELS["permute"]

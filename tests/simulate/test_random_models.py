@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from broken import EXACT
 from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, IllegalDegree, Several
 from commcalc.simulate.cases import Case, fitted, in_small, run_case
+from commcalc.simulate.places import Parts
 from commcalc.simulate.small import deepened, roomy, worked
 from commcalc.transformer.frameworks import HABITS
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import LinearAttention, Model, Norm, NormPlacement, Phase, Positions, QkNorm
 from commcalc.transformer.work import CpComm, Dispatch, Framework, Parallelism, Recompute, VocabPadding, Workload
+from commcalc.units import Dtype
 
 DRAWN, PLANS, AT_ONCE = 60, 36, 12
 LATENT = {"kv_lora_rank": 1, "qk_nope_head_dim": 1, "qk_rope_head_dim": 1, "v_head_dim": 1}
@@ -104,13 +107,22 @@ class Draw:
             tp=tp, cp=cp, dp=dp, pp=self.one(1, 1, 2), zero=zero, ep=ep if model.num_experts else 1,
             etp=1 if model.num_experts and ep > 1 else None, cp_comm=self.one(*CpComm),
             dp_shard=self.one(None, 2) if zero == 3 and dp == 4 else None,
-            dispatch=self.one(None, Dispatch.ALL_GATHER), layout=self.one(LayoutName.MEGATRON, LayoutName.MEGATRON_SP),
+            dispatch=self.one(None, *Dispatch), layout=self.one(LayoutName.MEGATRON, LayoutName.MEGATRON_SP),
             kv=KvPolicy.REPLICATE, vocab_padding=VocabPadding.NONE, framework=self.one(None, None, None, *TRAINERS),
         )  # fmt: skip
         model = deepened(fitted(model, tp, self.one("mha", "pairs", "gqa", "mqa")), parallel.pp)
-        work = in_small(self.one(Workload(), Workload(), FULL), parallel)
+        if parallel.moves_tokens and parallel.sends_tokens is Dispatch.DEDUPLICATED and ep == 4:
+            parallel = parallel._replace(ep_nodes=self.one(1, 2))
+        work = in_small(self.one(Workload(), Workload(), FULL), parallel, many=self.one(None, 1, 2))
+        if parallel.moves_tokens and parallel.sends_tokens is Dispatch.ALL_TO_ALL:
+            work = work._replace(capacity_factor=self.one(None, Fraction(1), Fraction(5, 4)))
+        types = (None, Dtype.FP8, Dtype.FP32)
+        work = work._replace(
+            dispatch_dtype=self.one(*types), combine_dtype=self.one(*types), scale_block=self.one(None, 16)
+        )
+        work = roomy(work, model, parallel)
         model = model._replace(max_position_embeddings=work.sequence_length)
-        return Case("drawn", model, parallel, roomy(work, model, parallel), parallel.layout)
+        return Case("drawn", model, parallel, work, parallel.layout, self.one(None, *Parts))
 
 
 @pytest.mark.parametrize("first", range(0, PLANS, AT_ONCE))
