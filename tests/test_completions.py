@@ -30,9 +30,11 @@ SHELLS = [shell for shell in Shell if shell in DEMANDED or shutil.which(shell)]
 LINES = [
     ("commcalc led", {"ledger"}),
     ("commcalc presets sh", {"show"}),
-    ("commcalc ledger --rec", {"--recompute", "--recompute-modules"}),
+    ("commcalc ledger --rec", {"--recompute", "--recompute-layers", "--recompute-modules"}),
     ("commcalc presets list --fam", {"--family"}),
     ("commcalc ledger --recompute sel", {"selective"}),
+    ("commcalc solve ba", {"batch", "bandwidth"}),
+    ("commcalc ledger --overlap d", {"dp"}),
     ("commcalc degrees --kv rep", {"replicate"}),
     ("commcalc degrees --framework torch", {"torchtitan"}),
     ("commcalc ledger gpt3", {"gpt3-175b-a100"}),
@@ -98,7 +100,7 @@ def test_every_command_and_option_is_there() -> None:
     paths = [" ".join(command.path) for command in commands()]
     assert sorted(paths) == [
         "busbw", "calibrate", "collective", "completions", "degrees", "ledger", "matmul", "presets", "presets import",
-        "presets list", "presets show", "presets validate", "reshard", "shard", "verify",
+        "presets list", "presets show", "presets validate", "reshard", "shard", "solve", "verify",
     ]  # fmt: skip
 
 

@@ -142,9 +142,10 @@ def _unnamed(draft: Draft, derivation: Derivation, again: Collection[str] = ()) 
     core/transformer/moe/token_dispatcher.py and multi_latent_attention.py).
     """
     work, sizes, found = draft.work, draft.sizes, list[tuple[str, int]]()
+    modules = set(work.recompute_modules)
     for placed in derivation.placed:
         copied = _copied(placed)
-        if copied is not None and not set(_COPIERS.get(placed.op.function, ())) & again_modules(draft):
+        if copied is not None and not set(_COPIERS.get(placed.op.function, ())) & (modules if again else set()):
             found.append((copied[0], int(draft.own(copied[1].local_size(work.dtype.bits)).value(sizes))))
     for placed in derivation.placed if work.attention is AttentionKernel.UNFUSED else ():
         if placed.op.rule is not Rule.ATTEND or placed.op.name in again:
@@ -167,11 +168,6 @@ def _unnamed(draft: Draft, derivation: Derivation, again: Collection[str] = ()) 
 
 # Modules that make the copies again.
 _COPIERS = {"latent_attention": (Module.MLA_UP_PROJ,), "expert": (Module.MOE,)}
-
-
-def again_modules(draft: Draft) -> set[Module]:
-    """The modules that run again."""
-    return set(draft.work.recompute_modules) if draft.work.recompute is Recompute.SELECTIVE else set()
 
 
 def _copied(placed: Placed) -> tuple[str, Sharding] | None:

@@ -215,7 +215,7 @@ class Timer(NamedTuple):
         )  # fmt: skip
 
     def _whole(self, stages: Sequence[StageTime], idle: float) -> float:
-        """Seconds of a step: of the slowest stage and its bubble; without a backward pass, until all stages are done."""
+        """Seconds of a step: of the slowest stage and its bubble; without a backward pass, until all are done."""
         m = self.priced.ledger.microbatches
         if self.priced.ledger.work.phase.training:
             return max(one.step_s(m, idle) for one in stages)

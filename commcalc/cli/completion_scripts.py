@@ -31,6 +31,10 @@ class Words(NamedTuple):
     kinds: tuple[str, ...] = ()
     files: bool = False
 
+    def joined(self, other: Words) -> Words:
+        """What may stand in either of two places."""
+        return Words((*self.known, *other.known), (*self.kinds, *other.kinds), self.files or other.files)
+
     @property
     def static(self) -> tuple[str, ...]:
         """The words that do not depend on the user: known ones and packaged presets."""
@@ -117,7 +121,7 @@ def _command(command: Any, path: tuple[str, ...], inner: tuple[str, ...]) -> Com
     options, words = [], Words(known=inner)
     for param in command.params:
         if param.param_type_name == "argument":
-            words = _ARGUMENTS[param.name]
+            words = words.joined(_ARGUMENTS[param.name])
         else:
             options.append(_option(param))
     summary = (command.help or "").strip().splitlines()[0]

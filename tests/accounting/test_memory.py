@@ -190,27 +190,63 @@ def test_how_often_to_checkpoint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("modules", "gone"),
+    ("model", "modules", "gone"),
     [
-        # Norms: outputs of both. MLP: what lies between its input and its output.
-        ("layernorm", ("A", "M")),
-        ("mlp", ("G", "U", "Z")),
-        ("core_attn", ()),
-        ("layernorm,mlp", ("A", "M", "G", "U", "Z")),
+        # A norm before a dense linear layer is one kernel with it: nothing to give up; with an MLP it runs again.
+        ("llama-3-8b", "layernorm", ""),
+        ("llama-3-8b", "mlp", "M G U Z"),
+        ("llama-3-8b", "core_attn", ""),
+        ("mixtral-8x7b", "layernorm", "M"),
+        ("mixtral-8x7b", "moe_act", "Ze"),
+        ("deepseek-v3", "layernorm", "A M"),
+        # Up-projections of latents run again with the latents' norms, and join the rotary key.
+        ("deepseek-v3", "mla_up_proj", "Q K V Cqn Ckvn"),
+        ("deepseek-v3", "moe_act", "Ze"),
     ],
 )
-def test_modules_that_run_again(modules: str, gone: tuple[str, ...]) -> None:
-    whole = dict(memory("llama-3-8b").tensors)
+def test_modules_that_run_again(model: str, modules: str, gone: str) -> None:
+    """Megatron-LM's ``--recompute-modules`` under its Transformer Engine spec, gpt_layer_specs.py."""
+    whole = dict(memory(model).tensors)
     asked = {"workload__recompute": "selective", "workload__recompute_modules": modules}
-    less = dict(memory("llama-3-8b", **asked).tensors)
-    # A norm whose output the MLP reads again is read, then, from before the norm.
-    assert whole.keys() - less.keys() == set(gone)
+    found = memory(model, **asked)
+    less = dict(found.tensors)
+    assert whole.keys() - less.keys() == set(gone.split())
+    # What is made again is there while its layer is differentiated.
+    assert found.working == sum(whole.values()) - sum(less.values())
 
 
-def test_modules_of_experts_and_latents() -> None:
-    asked = {"workload__recompute": "selective", "workload__recompute_modules": "moe_act,mla_up_proj"}
-    whole, less = dict(memory("deepseek-v3").tensors), dict(memory("deepseek-v3", **asked).tensors)
-    assert whole.keys() - less.keys() == {"Q", "K", "V", "Ze"}
+def test_what_a_mixture_keeps() -> None:
+    """Megatron-LM's grouped experts: rows by choice, gate and up, and their weighed product; not what comes of it.
+
+    Mixtral, 4096 tokens, two choices each: X, A, R, M, Q, O of 4096; K, V of 1024; rows of 4096 and 3 x 14336 a choice.
+    """
+    tokens = 4096
+    kept = tokens * 2 * (6 * 4096 + 2 * 1024 + 2 * (4096 + 3 * 14336))
+    found = memory("mixtral-8x7b")
+    router = sum(size for name, size in found.tensors if name in ("scores", "chosen", "routing"))
+    assert found.block_activations == kept + router
+    # On ranks of their own: the same rows, sent; how much each counts goes along.
+    spread = memory("mixtral-8x7b", parallelism__dp=8, parallelism__ep=8)
+    with_them = sum(size for name, size in spread.tensors if name in ("scores", "chosen", "routing", "Re"))
+    assert spread.block_activations == kept + with_them
+
+
+def test_keys_of_latent_attention_hold_their_rotary_part() -> None:
+    """DeepSeek-V3: keys of 128 heads of 128 + 64, joined before attention (multi_latent_attention.py)."""
+    found = dict(memory("deepseek-v3", parallelism__tp=4).tensors)
+    assert found["K"] == found["Q"] == 4096 * 32 * 192 * 2
+    assert "Kr" not in found
+
+
+def test_the_embedding_keeps_its_mask_of_dropout() -> None:
+    """Korthikanti et al., section 4.3: sbhp/t beside the layers, of as many microbatches as are under way."""
+    without, with_ = (
+        of_2022("1T", parallelism__sp=True, workload__recompute="selective", workload__dropout=dropout)
+        for dropout in (False, True)
+    )
+    masks = with_.activations - with_.working - (without.activations - without.working)
+    of_layers = with_.in_flight * 2 * 2048 * 25600 // 8
+    assert masks - of_layers == 64 * 2048 * 25600 // 8
 
 
 # Microbatches under way

@@ -13,8 +13,9 @@ from conftest import run_commcalc
 
 ROW_FIELDS = [
     "pass", "part", "sublayer", "op", "collective", "group", "group_size", "tensor", "dtype", "payload_bytes",
-    "wire_bytes", "egress_bytes", "count", "per", "count_in_step", "algorithm", "level", "phases", "time_s",
-    "latency_s", "ramp_s", "bandwidth_s", "bound", "confidence", "lower_bound", "error_band", "measured_in",
+    "wire_bytes", "egress_bytes", "count", "per", "count_in_step", "wire_share",
+    "time_share", "algorithm", "level", "phases", "time_s", "latency_s", "ramp_s", "bandwidth_s",
+    "bound", "confidence", "lower_bound", "error_band", "measured_in",
     "crossover_payload_bytes", "formula", "note", "runner_up",
 ]  # fmt: skip
 JOB = """\
@@ -27,15 +28,20 @@ workload: {phase: train, sequence_length: 8192, micro_batch_size: 1, global_batc
 
 def test_without_arguments_the_default_job_is_answered() -> None:
     ran = run_commcalc("ledger")
-    assert (ran.status, ran.err) == (0, "")
+    assert ran.status == 0
     assert "939,524,096" in ran.out
+    # 8.82 billion parameters a device at 18 bytes, and 80 layers of activations.
+    assert ran.err.startswith("warning: the model does not fit: 219,788,656,640 B of 80,000,000,000 B, ")
+    assert ran.err.count("\n") == 1
 
 
 def test_json_has_the_fields_of_the_contract() -> None:
     ran = run_commcalc("ledger", "--json")
-    assert (ran.status, ran.err) == (0, "")
+    assert ran.status == 0
     document = ran.json
-    assert list(document) == ["schema", "version", "inputs", "assumptions", "warnings", "rows", "totals"]
+    assert list(document) == [
+        "schema", "version", "inputs", "assumptions", "warnings", "rows", "totals", "memory", "step", "block", "stages",
+    ]  # fmt: skip
     assert document["schema"] == "commcalc/ledger/1"
     assert set(document["inputs"]) >= {"model", "hardware", "parallelism", "workload", "sources"}
     for row in document["rows"]:
@@ -132,8 +138,8 @@ def test_a_group_that_leaves_its_node_is_one_row_with_phases_a_warning_and_the_p
     ]
     assert row["payload_bytes"] == 50_331_648
     assert row["time_s"] == pytest.approx(sum(phase["time_s"] for phase in row["phases"]), rel=1e-12)
-    (warning,) = document["warnings"]
-    assert warning["code"] == "tp-crosses-level"
+    warning, fits = document["warnings"]
+    assert (warning["code"], fits["code"]) == ("tp-crosses-level", "does-not-fit")
     inside = run_commcalc("ledger", "--model", "gpt3-175b", "--hardware", "h20", "--tp", "8", "--json").json
     # The block's time at tp 8, as the warning puts it beside.
     assert f"{inside['totals']['block']['tp']['time_s'] * 1e6:.4g} us at tp 8" in warning["message"]
@@ -141,7 +147,7 @@ def test_a_group_that_leaves_its_node_is_one_row_with_phases_a_warning_and_the_p
 
 def test_sequence_parallelism_on_one_device_is_switched_off_with_a_warning() -> None:
     ran = run_commcalc("ledger", "--tp", "1", "--sp", "--json")
-    assert [warning["code"] for warning in ran.json["warnings"]] == ["sp-without-tp"]
+    assert [warning["code"] for warning in ran.json["warnings"]] == ["sp-without-tp", "does-not-fit"]
     assert ran.json["inputs"]["parallelism"]["sp"] is False
 
 
