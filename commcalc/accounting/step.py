@@ -7,8 +7,6 @@ MFU: Chowdhery et al. 2022, arXiv:2204.02311, appendix B (FLOPs of the model ove
 computed again). The bubble is that of `accounting.pipeline`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -169,7 +167,7 @@ class Timer(NamedTuple):
     rate: float
 
     @classmethod
-    def of(cls, priced: PricedLedger, machine: Machine, clock: Clock, states: States) -> Timer:
+    def of(cls, priced: PricedLedger, machine: Machine, clock: Clock, states: States) -> "Timer":
         """The timer of a ledger on a machine that says how fast it is (`can_time`)."""
         peak = machine.chip.flops[priced.ledger.work.dtype]
         return cls(

@@ -4,8 +4,6 @@ A model says so by lists (``layer_types``, ``mlp_layer_types``: a word for each 
 (every n-th layer attends to all tokens, the first k are dense). Layers that run the same program are of one *kind*.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from enum import StrEnum
 from typing import NamedTuple
