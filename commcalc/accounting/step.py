@@ -14,8 +14,8 @@ from commcalc.accounting.choices import Chip, Clock, States
 from commcalc.accounting.compute import Computed, Flops, computed, layers_held, usual_attention
 from commcalc.accounting.draft import Draft
 from commcalc.accounting.holdings import cache_bytes, read_in_decoding
+from commcalc.accounting.ledger import Ledger
 from commcalc.accounting.overlap import Exposed, Window, expose
-from commcalc.accounting.pipeline import bubble
 from commcalc.accounting.pricing import Entry, PricedLedger, stage_entries
 from commcalc.accounting.rows import AXES, GROUPS, Stage
 from commcalc.algebra.schedule import BACKWARD, FORWARD
@@ -178,7 +178,7 @@ class Timer(NamedTuple):
         """The step of the slowest stage."""
         ledger = self.priced.ledger
         m, devices = ledger.microbatches, ledger.parallel.mesh.devices
-        idle = float(bubble(ledger.parallel, m)) if ledger.parallel.pp > 1 else 0.0
+        idle = _idle(ledger) if ledger.parallel.pp > 1 else 0.0
         entries = {stage.number: self._entries(stage) for stage in ledger.stages}
         alike: dict[tuple[object, ...], StageTime] = {}
         stages = []
@@ -287,6 +287,13 @@ class Timer(NamedTuple):
                     sent += (entry.time_s - float(latency)) * times
                     calls += times
         return Decode(read[0], read[1], read[2], fixed, sent, round(calls))
+
+
+def _idle(ledger: Ledger) -> float:
+    """The bubble, of a pipeline."""
+    from commcalc.accounting.pipeline import bubble
+
+    return float(bubble(ledger.parallel, ledger.microbatches))
 
 
 def _stage_time(
