@@ -95,7 +95,9 @@ def ffns(model: Model) -> tuple[Ffn, ...]:
 def layers_of(model: Model) -> Layers:
     """The kinds of a model's layers; a kind is named by what sets it apart from the model's others."""
     # Lists of different lengths are told by `contradictions`.
-    kinds = tuple(_kind(model, *both) for both in zip(attentions(model), ffns(model), strict=False))
+    both = list(zip(attentions(model), ffns(model), strict=False))
+    known = {one: _kind(model, *one) for one in set(both)}
+    kinds = tuple(known[one] for one in both)
     kinds = kinds or (_kind(model, _other(model), Ffn.SPARSE if model.num_experts else Ffn.DENSE),)
     met = list(dict.fromkeys(kinds))
     heads, ffn, sinks = (len({kind[at] for kind in met}) > 1 for at in range(3))
