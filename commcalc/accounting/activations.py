@@ -6,8 +6,6 @@ modules as in Megatron-LM's ``--recompute-modules`` (core/transformer/transforme
 mla_up_proj give up what they made, the others keep their output).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from fractions import Fraction
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from commcalc.units import Dtype
+
+if TYPE_CHECKING:  # a start is spared the import where nobody asks for a fraction
+    from fractions import Fraction
 
 # No master copy, where one would be usual.
 NO_MASTER = "none"
@@ -88,8 +90,8 @@ class Clock(NamedTuple):
     """How fast kernels run, and what runs beside them."""
 
     # Of peak FLOP/s, and of the memory's bandwidth.
-    efficiency: Fraction = Fraction(1)
-    hbm_efficiency: Fraction = Fraction(1)
+    efficiency: "Fraction | int" = 1
+    hbm_efficiency: "Fraction | int" = 1
     # Groups whose communication may run beside compute.
     overlap: tuple[str, ...] = ()
     combine: Combine = Combine.ADDED

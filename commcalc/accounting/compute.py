@@ -6,8 +6,6 @@ derivative of a product is two products of its size; a fused attention kernel ma
 arXiv:2307.08691, section 4.1: 2.5 times the forward pass).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -38,13 +36,16 @@ class Flops(NamedTuple):
     recompute: int = 0
     model: int = 0
 
-    def times(self, count: int) -> Flops:
+    def times(self, count: int) -> "Flops":
         """So many of them."""
-        return Flops(*(one * count for one in self))
+        return Flops(self.forward * count, self.backward * count, self.recompute * count, self.model * count)
 
-    def plus(self, other: Flops) -> Flops:
+    def plus(self, other: "Flops") -> "Flops":
         """Both together."""
-        return Flops(*(one + another for one, another in zip(self, other, strict=True)))
+        return Flops(
+            self.forward + other.forward, self.backward + other.backward, self.recompute + other.recompute,
+            self.model + other.model,
+        )  # fmt: skip
 
     @property
     def total(self) -> int:
@@ -226,6 +227,6 @@ def computed(ledger: Ledger, scores: Scores = Scores.FULL) -> Computed:
 
 def usual_attention(ledger: Ledger) -> Attention:
     """How most layers of the usual kind attend."""
-    kinds, how = ledger.programs.layers, attentions(ledger.model)
-    same = [one for one, kind in zip(how, kinds.kinds, strict=True) if kinds.names[kind] == ledger.usual]
+    kinds, how, usual = ledger.programs.layers, attentions(ledger.model), ledger.usual
+    same = [one for one, kind in zip(how, kinds.kinds, strict=True) if kinds.names[kind] == usual]
     return Counter(same).most_common(1)[0][0]

@@ -15,8 +15,6 @@ to equal shards of its first dimension. Sources: Rajbhandari et al. 2019, arXiv:
 (torch/distributed/fsdp, fully_shard), whose calls tests/data/fsdp2_collectives.json records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
@@ -143,7 +141,7 @@ class _Ranks(NamedTuple):
         return (*self.shard, MIRROR) if self.shards_mirrored else self.shard
 
     @classmethod
-    def of(cls, programs: Programs, parallel: Parallelism, copies: tuple[str, ...]) -> _Ranks:
+    def of(cls, programs: Programs, parallel: Parallelism, copies: tuple[str, ...]) -> "_Ranks":
         layout = programs.layout
         expert = copies == layout.expert_data and copies != layout.replicas
         replicas = replicating(parallel, layout)

@@ -1,7 +1,5 @@
 """From the schedules of a model's programs to rows: what each collective of them moves, and how often."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

@@ -9,8 +9,6 @@ Sources: Rajbhandari et al. 2019, arXiv:1910.02054, figure 1 and table 1; Megatr
 parameter by types of parameters and gradients).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.3 (interleaved: 1 + (p-1)
 DeepSeek-V3, arXiv:2412.19437, table 2 (DualPipe: one more than stages).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

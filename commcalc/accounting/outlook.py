@@ -1,7 +1,5 @@
 """Memory and the step of a priced ledger together, with what is to be said of them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from commcalc.accounting.choices import Chip, Clock, Combine, Scores, States

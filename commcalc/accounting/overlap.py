@@ -9,8 +9,6 @@ overlap_param_gather); DeepSeek-V3, arXiv:2412.19437, section 3.2.1 (experts of 
 computes).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A model is an embedding, blocks of one or more kinds, and a head; a layer that p
 program. Each is derived once, however many layers run it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 

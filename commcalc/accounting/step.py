@@ -8,8 +8,6 @@ al. 2022, arXiv:2204.02311, appendix B (FLOPs of the model over those of the mac
 bubble is that of `accounting.pipeline`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,8 +15,8 @@ from commcalc.accounting.choices import Chip, Clock, States
 from commcalc.accounting.compute import Computed, Flops, computed, layers_held, usual_attention
 from commcalc.accounting.draft import Draft
 from commcalc.accounting.holdings import cache_bytes, read_in_decoding
+from commcalc.accounting.ledger import Ledger
 from commcalc.accounting.overlap import Exposed, Window, expose
-from commcalc.accounting.pipeline import bubble
 from commcalc.accounting.pricing import Entry, PricedLedger, stage_entries
 from commcalc.accounting.rows import AXES, GROUPS, Stage
 from commcalc.algebra.schedule import BACKWARD, FORWARD
@@ -174,7 +172,7 @@ class Timer(NamedTuple):
     rate: float
 
     @classmethod
-    def of(cls, priced: PricedLedger, machine: Machine, clock: Clock, states: States) -> Timer:
+    def of(cls, priced: PricedLedger, machine: Machine, clock: Clock, states: States) -> "Timer":
         """The timer of a ledger on a machine that says how fast it is (`can_time`)."""
         peak = machine.chip.flops[priced.ledger.work.dtype]
         return cls(
@@ -185,7 +183,7 @@ class Timer(NamedTuple):
         """The step of the slowest stage."""
         ledger = self.priced.ledger
         m, devices = ledger.microbatches, ledger.parallel.mesh.devices
-        idle = float(bubble(ledger.parallel, m)) if ledger.parallel.pp > 1 else 0.0
+        idle = _idle(ledger) if ledger.parallel.pp > 1 else 0.0
         entries = {stage.number: self._entries(stage) for stage in ledger.stages}
         # Stages that hold the same take equally long.
         keys = [(tuple(stage.times.items()), tuple(layers_held(ledger, stage).items())) for stage in ledger.stages]
@@ -315,6 +313,13 @@ class Timer(NamedTuple):
                     sent += (entry.time_s - float(latency)) * times
                     calls += times
         return Decode(read[0], read[1], read[2], fixed, sent, round(calls))
+
+
+def _idle(ledger: Ledger) -> float:
+    """The bubble, of a pipeline."""
+    from commcalc.accounting.pipeline import bubble
+
+    return float(bubble(ledger.parallel, ledger.microbatches))
 
 
 def _stage_time(

@@ -8,8 +8,6 @@ The four cases of the scaling book, for one contracted dimension J (Source: How 
     4  one axis on two dimensions of the output  illegal: gather one side first
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,17 +1,14 @@
 """The mesh: a named logical grid of devices, and the rank groups of its axes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from commcalc.errors import ShardingError, UnknownName
 
 
-@dataclass(frozen=True, slots=True)
-class Mesh:
+class Mesh(NamedTuple):
     """Axes with their sizes, slowest-varying rank first: ``Mesh.of({"dp": 4, "tp": 8})`` keeps TP ranks adjacent.
 
     ``parts`` records axes that were split in two: ``("tp", ("tp_kv", "tp_rep"))``.
@@ -21,7 +18,7 @@ class Mesh:
     parts: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @classmethod
-    def of(cls, sizes: Mapping[str, int]) -> Mesh:
+    def of(cls, sizes: Mapping[str, int]) -> "Mesh":
         """The mesh with these axes; `ShardingError` where a size is below 1."""
         for name, size in sizes.items():
             if size < 1:
@@ -51,7 +48,7 @@ class Mesh:
                 raise UnknownName("mesh axis", name, sizes)
         return prod(sizes[name] for name in axes)
 
-    def divide(self, axis: str, parts: Mapping[str, int]) -> Mesh:
+    def divide(self, axis: str, parts: Mapping[str, int]) -> "Mesh":
         """The same devices with ``axis`` seen as several axes, slowest first.
 
         >>> Mesh.of({"tp": 16}).divide("tp", {"tp_kv": 8, "tp_rep": 2}).axes

@@ -1,36 +1,42 @@
 """The sharding of one tensor: which mesh axes split which dimension, and over which it is still a partial sum."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple, Self
 
 from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.size import Product, Size, size_of
 from commcalc.errors import ShardingError
 
 
-@dataclass(frozen=True, slots=True)
-class Sharding:
+class _Split(NamedTuple):
+    """The parts of a `Sharding`, unchecked."""
+
+    dims: tuple[str, ...]
+    split: tuple[tuple[str, ...], ...]
+    unreduced: tuple[str, ...] = ()
+
+
+class Sharding(_Split):
     """``A[I_X, J_{YZ}]{U_W}``: ``dims`` ``(I, J)``, ``split`` ``((X,), (Y, Z))``, ``unreduced`` ``(W,)``.
 
     A mesh axis may be spent once: on one dimension or on the pending sum. `ShardingError` otherwise. The axes of the
     pending sum have no order and are kept sorted, so that equal shardings compare equal.
     """
 
-    dims: tuple[str, ...]
-    split: tuple[tuple[str, ...], ...]
-    unreduced: tuple[str, ...] = ()
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        if len(self.dims) != len(self.split):
-            raise ShardingError(f"{len(self.dims)} dimensions but {len(self.split)} splits")
-        if len(set(self.dims)) != len(self.dims):
-            raise ShardingError(f"a dimension is named twice in [{', '.join(self.dims)}]")
+    def __new__(
+        cls, dims: tuple[str, ...], split: tuple[tuple[str, ...], ...], unreduced: tuple[str, ...] = ()
+    ) -> Self:
+        """Check it, and put the pending sum in order."""
+        if len(dims) != len(split):
+            raise ShardingError(f"{len(dims)} dimensions but {len(split)} splits")
+        if len(set(dims)) != len(dims):
+            raise ShardingError(f"a dimension is named twice in [{', '.join(dims)}]")
         spent: dict[str, str] = {}
-        uses = [(dim, axis) for dim, axes in zip(self.dims, self.split, strict=True) for axis in axes]
-        for place, axis in [*uses, *(("the pending sum", axis) for axis in self.unreduced)]:
+        uses = [(dim, axis) for dim, axes in zip(dims, split, strict=True) for axis in axes]
+        for place, axis in [*uses, *(("the pending sum", axis) for axis in unreduced)]:
             if axis in spent:
                 raise ShardingError(
                     f"axis {axis} is used twice in one tensor: on {spent[axis]} and on {place}",
@@ -38,10 +44,10 @@ class Sharding:
                     f"split {place} over another axis or leave it whole",
                 )
             spent[axis] = place
-        object.__setattr__(self, "unreduced", tuple(sorted(self.unreduced)))
+        return super().__new__(cls, dims, split, tuple(sorted(unreduced)))
 
     @classmethod
-    def of(cls, dims: Sequence[str], axes: Mapping[str, tuple[str, ...]], unreduced: Sequence[str] = ()) -> Sharding:
+    def of(cls, dims: Sequence[str], axes: Mapping[str, tuple[str, ...]], unreduced: Sequence[str] = ()) -> "Sharding":
         """The sharding of a tensor with ``dims``, each split over ``axes[dim]`` where that is given."""
         return cls(tuple(dims), tuple(axes.get(dim, ()) for dim in dims), tuple(unreduced))
 
@@ -59,12 +65,12 @@ class Sharding:
         """The axes along which devices hold different data: those that split it, and those of the pending sum."""
         return (*(axis for axes in self.split for axis in axes), *self.unreduced)
 
-    def with_dim(self, dim: str, axes: Sequence[str]) -> Sharding:
+    def with_dim(self, dim: str, axes: Sequence[str]) -> "Sharding":
         """The same with ``dim`` split over ``axes`` instead."""
         split = tuple(tuple(axes) if name == dim else old for name, old in zip(self.dims, self.split, strict=True))
         return Sharding(self.dims, split, self.unreduced)
 
-    def reduced(self, unreduced: Sequence[str] = ()) -> Sharding:
+    def reduced(self, unreduced: Sequence[str] = ()) -> "Sharding":
         """The same with only ``unreduced`` as its pending sum."""
         return Sharding(self.dims, self.split, tuple(unreduced))
 

@@ -5,8 +5,6 @@ definition, three uses: evaluated with ints it is exact, evaluated with numpy ar
 printed it is the explanation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 

@@ -7,13 +7,15 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from fractions import Fraction
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commcalc.document import MAX_NODES, Items, Leaf, Node, Section
 from commcalc.errors import CommcalcError, SpecError, UnitError, UnknownName, raise_all
 from commcalc.units import parse_bytes, parse_count, parse_dtype, parse_flops, parse_rate, parse_seconds, parse_tokens
+
+if TYPE_CHECKING:  # a start is spared the import where nobody asks for a fraction
+    from fractions import Fraction
 
 Reader = Callable[[Leaf], object]
 
@@ -58,7 +60,7 @@ def whole_or_zero(leaf: Leaf) -> int:
     return whole(leaf)
 
 
-def factor(leaf: Leaf) -> Fraction:
+def factor(leaf: Leaf) -> "Fraction":
     """A number of at least 1, exact as it is written."""
     found = share(leaf)
     if found < 1:
@@ -66,20 +68,22 @@ def factor(leaf: Leaf) -> Fraction:
     return found
 
 
-def share(leaf: Leaf) -> Fraction:
+def share(leaf: Leaf) -> "Fraction":
     """A number above 0, exact as it is written."""
     value = leaf.value
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise UnitError(f"{_shown(leaf)} is no number")
     if not re.fullmatch(r"\d{1,6}(\.\d{1,12})?", leaf.text):
         raise UnitError(f"{_shown(leaf)} is no such number", hint="write it like 1.25")
+    from fractions import Fraction
+
     found = Fraction(leaf.text)
     if found <= 0:
         raise UnitError(f"{_shown(leaf)} is not above 0")
     return found
 
 
-def efficiency(leaf: Leaf) -> Fraction:
+def efficiency(leaf: Leaf) -> "Fraction":
     """A share of what is possible: above 0, and at most 1."""
     found = share(leaf)
     if found > 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 
 from commcalc.accounting.choices import NO_MASTER, Combine, Optimizer, Part, Scores
 from commcalc.accounting.rows import AXES
@@ -126,7 +125,7 @@ WORKLOAD = {
     "bucket_bytes": Field(size, None, "25MiB"),
     "defer_all_reduce": Field(flag, True, "true"),
     "capacity_factor": Field(share, None, "1.25"),
-    "imbalance": Field(factor, Fraction(1), "1.25"),
+    "imbalance": Field(factor, 1, "1.25"),
     "dispatch_dtype": Field(dtype, None, "fp8", tuple(Dtype)),
     "scale_block": Field(whole, None, "128"),
     "combine_dtype": Field(dtype, None, "bf16", tuple(Dtype)),
@@ -144,8 +143,8 @@ MEMORY = {
     "must_fit": Field(flag, False, "true"),
 }
 STEP = {
-    "efficiency": Field(efficiency, Fraction(1), "0.6"),
-    "hbm_efficiency": Field(efficiency, Fraction(1), "0.8"),
+    "efficiency": Field(efficiency, 1, "0.6"),
+    "hbm_efficiency": Field(efficiency, 1, "0.8"),
     "overlap": Field(overlap, (), "dp,pp", (*AXES, "none", "full"), joined=True),
     "combine": one_of(Combine, Combine.ADDED),
     "scores": one_of(Scores, Scores.FULL),

@@ -1,7 +1,5 @@
 """The tree of a job before it is read: a file or preset, its named parts put in place, single values laid over it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

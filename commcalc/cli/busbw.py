@@ -1,7 +1,5 @@
 """``commcalc busbw``: what time, algorithm bandwidth and bus bandwidth of a benchmark say of each other."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Annotated, NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """``commcalc collective``: one primitive priced every way, or the primitives compared on one array."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from math import prod

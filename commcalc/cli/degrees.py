@@ -1,7 +1,5 @@
 """``commcalc degrees``: which degrees are legal for a model, and the rule that forbids the others."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``commcalc ledger``: what a block, a stage and a step move, by group, and how long it takes."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

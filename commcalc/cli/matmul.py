@@ -1,7 +1,5 @@
 """``commcalc matmul``: every way to run a sharded product, or a chain of them, and the best."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """``commcalc presets``: what is packaged, one preset in full, checking files, importing a ``config.json``."""
 
-from __future__ import annotations
-
 import fnmatch
 import os
 from collections.abc import Sequence

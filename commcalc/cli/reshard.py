@@ -1,7 +1,5 @@
 """``commcalc reshard``: the cheapest way from one sharding of a tensor to another."""
 
-from __future__ import annotations
-
 import typer
 
 from commcalc.accounting.products import Pricing

@@ -1,7 +1,5 @@
 """``commcalc shard``: what one device holds of a tensor."""
 
-from __future__ import annotations
-
 import typer
 
 from commcalc.algebra.expression import Expression

@@ -1,7 +1,5 @@
 """``commcalc solve``: the degree, batch or bandwidth at which something is just so, found by pricing."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

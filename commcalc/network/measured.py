@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
 
-from commcalc.algebra.collective import Kind, factor
+from commcalc.algebra.collective import Kind, factor, wire_ratio
 from commcalc.errors import UsageError
 from commcalc.network.cost import Cost, Number, share, smaller
 from commcalc.network.forms import form, ring_form
@@ -179,14 +179,14 @@ def _seconds(sweep: Sweep, payload: Number) -> Number:
     below = payload < first
     if not (below.any() if hasattr(below, "any") else below):
         return seconds
-    ratio = factor(sweep.kind, sweep.ranks)
-    by_law = law_of(sweep).seconds(payload * ratio.numerator / ratio.denominator)
+    over, under = wire_ratio(sweep.kind, sweep.ranks)
+    by_law = law_of(sweep).seconds(payload * over / under)
     return seconds * (below == 0) + smaller(seconds, by_law) * below
 
 
 def _by_law(sweep: Sweep, law: Law, payload: Number, evidence: Evidence) -> Cost:
-    ratio = factor(sweep.kind, sweep.ranks)
-    bus = payload * ratio.numerator / ratio.denominator
+    over, under = wire_ratio(sweep.kind, sweep.ranks)
+    bus = payload * over / under
     return Cost(
         sweep.algorithm, 0, law.t0_s + bus * 0.0, bus / law.bandwidth, _wire(sweep, payload), law.bandwidth,
         ramp_s=law.ramp(bus), evidence=evidence,
@@ -256,8 +256,7 @@ def _band(sweep: Sweep, payload: Number, nodes: int) -> Band | None:
 def _wire(sweep: Sweep, payload: Number) -> Number:
     """What a kernel sends, or what a ring would: by which algorithm the library really went is not known."""
     known = form(sweep.algorithm, sweep.kind, sweep.ranks)
-    ratio = factor(sweep.kind, sweep.ranks)
-    return share(payload, known.sent if known else (ratio.numerator, ratio.denominator))
+    return share(payload, known.sent if known else wire_ratio(sweep.kind, sweep.ranks))
 
 
 def not_measured(level: Level, kind: Kind, ranks: int) -> UsageError:

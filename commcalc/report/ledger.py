@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from commcalc import __version__
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from commcalc.accounting.tensors import TensorLine
 
 SCHEMA = "commcalc/ledger/1"
+# Numbers that need not be whole: printed as such even where they are.
+_RATIOS = ("capacity_factor", "imbalance", "efficiency", "hbm_efficiency")
 _PASSES = ("forward", "recompute", "backward", "update")
 
 
@@ -114,7 +115,9 @@ def _pipeline(ledger: Ledger) -> dict[str, object] | None:
 
 
 def _values(spec: Any) -> dict[str, object]:
-    return {key: float(value) if isinstance(value, Fraction) else value for key, value in spec._asdict().items()}
+    return {
+        key: float(value) if key in _RATIOS and value is not None else value for key, value in spec._asdict().items()
+    }
 
 
 def row_record(entry: Entry, times: int, ledger: PricedLedger) -> dict[str, object]:

@@ -4,8 +4,6 @@ A table wider than the terminal is not cut: its columns are dealt out to several
 the first column again. In a pipe a table is as wide as it must be. The text is plain ASCII on any machine.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Self-attention: projections by heads, softmax attention inside each head, projection back."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from commcalc.algebra.program import Builder, Role, Rule

@@ -4,8 +4,6 @@ Read from their source, and for heads and KV heads run: Megatron core 0.20.0, vL
 transformers 5.24.0, torchtitan.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A model says so by lists (``layer_types``, ``mlp_layer_types``: a word for each 
 (every n-th layer attends to all tokens, the first k are dense). Layers that run the same program are of one *kind*.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from enum import StrEnum
 from typing import NamedTuple
@@ -97,7 +95,9 @@ def ffns(model: Model) -> tuple[Ffn, ...]:
 def layers_of(model: Model) -> Layers:
     """The kinds of a model's layers; a kind is named by what sets it apart from the model's others."""
     # Lists of different lengths are told by `contradictions`.
-    kinds = tuple(_kind(model, *both) for both in zip(attentions(model), ffns(model), strict=False))
+    both = list(zip(attentions(model), ffns(model), strict=False))
+    known = {one: _kind(model, *one) for one in set(both)}
+    kinds = tuple(known[one] for one in both)
     kinds = kinds or (_kind(model, _other(model), Ffn.SPARSE if model.num_experts else Ffn.DENSE),)
     met = list(dict.fromkeys(kinds))
     heads, ffn, sinks = (len({kind[at] for kind in met}) > 1 for at in range(3))

@@ -1,7 +1,5 @@
 """The feed-forward sublayer, gated (three matrices) or plain (two)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from commcalc.algebra.program import Builder, Rule

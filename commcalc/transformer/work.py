@@ -1,15 +1,17 @@
 """What is asked of a model: the degrees it is split by, and the work of one step."""
 
 from enum import StrEnum
-from fractions import Fraction
 from math import comb, lcm
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from commcalc.algebra.mesh import Mesh
 from commcalc.errors import CommcalcError, IllegalDegree
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Model, Phase
 from commcalc.units import Dtype
+
+if TYPE_CHECKING:  # a start is spared the import where nobody asks for a fraction
+    from fractions import Fraction
 
 # Innermost first: TP ranks are neighbours, pipeline stages lie farthest apart.
 DEFAULT_ORDER = ("tp", "cp", "ep", "dp", "pp")
@@ -230,9 +232,9 @@ class Workload(NamedTuple):
     # Copies of shards are summed once a step, not in every microbatch.
     defer_all_reduce: bool = True
     # Rows that each expert takes from a rank, over the average; None: however many choose it.
-    capacity_factor: Fraction | None = None
+    capacity_factor: "Fraction | None" = None
     # Rows that the busiest rank gets, over the average.
-    imbalance: Fraction = Fraction(1)
+    imbalance: "Fraction | int" = 1
     # The types in which tokens go to experts and come back; None: that of the work.
     dispatch_dtype: Dtype | None = None
     combine_dtype: Dtype | None = None
@@ -287,7 +289,7 @@ def program_sizes(model: Model, work: Workload, parallel: Parallelism) -> dict[s
     return sizes
 
 
-def copies_of_a_token(experts: int, choices: int, parallel: Parallelism) -> dict[str, Fraction]:
+def copies_of_a_token(experts: int, choices: int, parallel: Parallelism) -> "dict[str, Fraction]":
     """Nodes and ranks that hold a chosen expert, on average over all choices that a token may make.
 
     A token chooses among the experts of ``node_limit`` of the nodes (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
@@ -295,6 +297,8 @@ def copies_of_a_token(experts: int, choices: int, parallel: Parallelism) -> dict
     >>> float(copies_of_a_token(64, 6, Parallelism(ep=4))["copies"])
     3.3452...
     """
+    from fractions import Fraction
+
     nodes, ranks = parallel.ep_nodes, parallel.ep // parallel.ep_nodes
     limit = min(parallel.node_limit or nodes, nodes)
     open_to = limit * experts // nodes
