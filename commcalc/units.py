@@ -26,6 +26,7 @@ _NUMBER = re.compile(
 _LEADING_ZERO = re.compile(r"\s*[+-]?0[\d_]", re.ASCII)
 _NEGATIVE = re.compile(r"-[0._]*[1-9]")
 _LONGEST_S = 1e9
+_FASTEST_FLOPS = 1e24
 _SLOWEST_BYTES_PER_S, _FASTEST_BYTES_PER_S = 1.0, 1e18
 _COUNT = {"": 1, "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30}
 _MAX_TEXT = 60
@@ -207,6 +208,8 @@ def parse_flops(text: str) -> float:
     value = _scaled(number, _DECIMAL[prefix])
     if value <= 0:
         raise UnitError(f"{text!r} is not above zero")
+    if not 1 <= value <= _FASTEST_FLOPS:
+        raise UnitError(f"{text!r} is no rate of a chip: below 1 FLOP/s or above 10^24 FLOP/s")
     return value
 
 

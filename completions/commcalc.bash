@@ -513,6 +513,9 @@ _commcalc() {
         "solve":--micro-batch)
             :
             return ;;
+        "solve":--global-batch)
+            :
+            return ;;
         "solve":--dtype)
             _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
             return ;;
@@ -740,7 +743,7 @@ _commcalc() {
             fi ;;
         "solve")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --tp --sp --no-sp --cp --ep --pp --dp --devices --zero --layout --framework --order --kv --seq --micro-batch --dtype --grad-dtype --phase --recompute --regather --no-regather --reshard --no-reshard --bandwidth --latency --call-latency --algorithm --convention --efficiency --hbm-efficiency --combine --scores --sublayer --pass --time --scope --group --set --format --json --no-color --help -h
+                _commcalc_words --model --hardware --tp --sp --no-sp --cp --ep --pp --dp --devices --zero --layout --framework --order --kv --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --regather --no-regather --reshard --no-reshard --bandwidth --latency --call-latency --algorithm --convention --efficiency --hbm-efficiency --combine --scores --sublayer --pass --time --scope --group --set --format --json --no-color --help -h
             else
                 _commcalc_words tp batch mix bandwidth deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs

@@ -253,6 +253,7 @@ complete -c commcalc -n '__fish_seen_subcommand_from solve' -l order -x -d 'Axes
 complete -c commcalc -n '__fish_seen_subcommand_from solve' -l kv -x -a 'refuse replicate gather' -d 'TP above the KV heads: refuse, replicate or gather.'
 complete -c commcalc -n '__fish_seen_subcommand_from solve' -l seq -x -d 'Sequence length, like 8192 or 8K [4096].'
 complete -c commcalc -n '__fish_seen_subcommand_from solve' -l micro-batch -x -d 'Sequences of a microbatch.'
+complete -c commcalc -n '__fish_seen_subcommand_from solve' -l global-batch -x -d 'Sequences of a step [micro-batch x dp].'
 complete -c commcalc -n '__fish_seen_subcommand_from solve' -l dtype -x -a 'fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64' -d 'Element type of activations [bf16].'
 complete -c commcalc -n '__fish_seen_subcommand_from solve' -l grad-dtype -x -a 'fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64' -d 'Element type gradients are reduced in [fp32].'
 complete -c commcalc -n '__fish_seen_subcommand_from solve' -l phase -x -a 'train prefill decode' -d 'train, prefill or decode.'

@@ -24,10 +24,10 @@ _DISCARD = (Module.LAYERNORM, Module.MOE_ACT, Module.MLA_UP_PROJ)
 
 
 class Kept(NamedTuple):
-    """Bytes of one program for one microbatch: kept until its backward pass, and there while it runs again."""
+    """Bytes of one program for one microbatch: kept until its backward pass, and all that derivatives read."""
 
     stored: int
-    working: int = 0
+    whole: int = 0
     # The tensors behind `stored`, for explanations.
     tensors: tuple[tuple[str, int], ...] = ()
 
@@ -52,18 +52,14 @@ def _kept(draft: Draft, name: str, derivation: Derivation) -> Kept:
     work = draft.work
     whole = _listed(draft, derivation, saved(derivation)) + _unnamed(draft, derivation)
     if name in (EMBEDDING, HEAD) or work.recompute is Recompute.NONE:
-        return _sum(whole)
+        return _sum(whole, whole)
     if work.recompute is Recompute.FULL:
         read = [Value(one, sharding) for one in derivation.program.inputs
                 if (sharding := derivation.program.tensors[one].sharding) is not None]  # fmt: skip
-        inputs = _listed(draft, derivation, read)
-        first = sum(size for _, size in inputs)
-        at_once = min(work.recompute_layers, draft.model.num_hidden_layers or 1)
-        return _sum(inputs)._replace(working=sum(size for _, size in whole) * at_once - first)
+        return _sum(_listed(draft, derivation, read), whole)
     again, discarded = run_again(draft, derivation)
     listed = _listed(draft, derivation, saved(derivation, again, discarded)) + _unnamed(draft, derivation, again)
-    # What a module makes again is there while its layer is differentiated.
-    return _sum(listed)._replace(working=sum(size for _, size in whole) - sum(size for _, size in listed))
+    return _sum(listed, whole)
 
 
 def run_again(draft: Draft, derivation: Derivation) -> tuple[set[str], set[str]]:
@@ -120,8 +116,8 @@ def of_module(module: Module, op: Op, *, latent: bool) -> bool:
     }[module]
 
 
-def _sum(listed: list[tuple[str, int]]) -> Kept:
-    return Kept(sum(size for _, size in listed), 0, tuple(listed))
+def _sum(listed: list[tuple[str, int]], whole: list[tuple[str, int]]) -> Kept:
+    return Kept(sum(size for _, size in listed), sum(size for _, size in whole), tuple(listed))
 
 
 def _listed(draft: Draft, derivation: Derivation, values: Collection[Value]) -> list[tuple[str, int]]:

@@ -97,8 +97,9 @@ def _without_effect(parallel: Parallelism, work: Workload) -> list[Warn]:
             not work.defer_all_reduce and parallel.dp_shard is None,
         ),
         "--schedule": (
-            "there is one pipeline stage",
-            parallel.schedule is not Schedule.ONE_F_ONE_B and parallel.pp == 1,
+            "there is one pipeline stage" if parallel.pp == 1 else "there is no backward pass to fill in with",
+            (parallel.schedule is not Schedule.ONE_F_ONE_B and parallel.pp == 1)
+            or (parallel.schedule is Schedule.ZB1P and not training),
         ),
         "--cp-comm": ("no sequence is split", parallel.cp_comm is not CpComm.RING and parallel.cp == 1),
     }
@@ -281,11 +282,12 @@ def _of_schedule(parallel: Parallelism, work: Workload) -> str:
     """The schedule of the pipeline, and the share of a step in which a stage waits."""
     from commcalc.accounting.pipeline import bubble
 
-    idle = bubble(parallel, work.microbatches(parallel.dp))
+    idle = bubble(parallel, work.microbatches(parallel.dp), training=work.phase.training)
     chunks = f" of {parallel.virtual_stages} chunks a stage" if parallel.virtual_stages > 1 else ""
+    back = " and the gradient back" if work.phase.training else ""
     return (
         f"schedule {parallel.schedule}{chunks}: a stage is idle for {float(idle):.4g} of the time of its work; "
-        "it sends its activation on and the gradient back for every microbatch and chunk"
+        f"it sends its activation on{back} for every microbatch and chunk"
     )
 
 

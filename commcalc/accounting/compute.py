@@ -20,7 +20,7 @@ from commcalc.algebra.program import Rule
 from commcalc.algebra.schedule import Placed
 from commcalc.algebra.size import Product, Size
 from commcalc.transformer.layers import Attention, attentions
-from commcalc.transformer.spec import Model, Phase
+from commcalc.transformer.spec import Model, Phase, key_of
 from commcalc.transformer.work import AttentionKernel, Workload
 
 # Multiplications with the state of a linear attention head for each token: decay aside, it is read, written, and
@@ -108,7 +108,11 @@ def _counted(draft: Draft, placed: Placed) -> tuple[int, int] | None:
     else:
         return None
     own = int(draft.own(Size((made,), 8)).value(sizes))
-    return own, int(_undivided(made).value(sizes))
+    whole = int(_undivided(made).value(sizes))
+    capacity = draft.work.capacity_factor
+    if capacity is not None and capacity < 1 and "Q" in made.dims:  # of the choices, those that are not dropped
+        whole = whole * capacity.numerator // capacity.denominator
+    return own, whole
 
 
 def _width(draft: Draft, placed: Placed) -> int:
@@ -188,7 +192,7 @@ class Computed(NamedTuple):
 
     def block(self, name: str, attention: Attention, sublayers: tuple[str, ...] = ()) -> Flops:
         """One layer; of some of its sublayers alone where they are named."""
-        found, parts = Flops(), self.parts[name]
+        found, parts = Flops(), self.parts.get(name, Parts({}, {}))
         for sublayer, flops in parts.products.items():
             if not sublayers or sublayer in sublayers:
                 found = found.plus(flops)
@@ -201,7 +205,7 @@ class Computed(NamedTuple):
         """What of `stage` is attention."""
         found = Flops()
         for (name, attention), count in layers_held(ledger, stage).items():
-            for flops in self.parts[name].pairs.values():
+            for flops in self.parts.get(name, Parts({}, {})).pairs.values():
                 found = found.plus(flops.times(count * self.pairs[attention]))
         return found
 
@@ -230,3 +234,9 @@ def usual_attention(ledger: Ledger) -> Attention:
     kinds, how, usual = ledger.programs.layers, attentions(ledger.model), ledger.usual
     same = [one for one, kind in zip(how, kinds.kinds, strict=True) if kinds.names[kind] == usual]
     return Counter(same).most_common(1)[0][0]
+
+
+def lacking_sizes(ledger: Ledger) -> list[str]:
+    """Sizes of weights and tensors that the model does not give, by its keys."""
+    tensors = (tensor for one in ledger.derivations.values() for tensor in one.program.tensors.values())
+    return sorted({key_of(dim) for tensor in tensors for dim in tensor.dims if dim not in ledger.sizes})

@@ -44,8 +44,9 @@ class _Weight(NamedTuple):
 def holdings(draft: Draft, stage: Stage, states: States) -> Holdings:
     """Parameters of a stage with all that belongs to them; without gradients and optimizer outside of training."""
     parallel, work, sizes = draft.parallel, draft.work, draft.sizes
-    used, stored, sharded = 0, 0, 0
+    used, stored = 0, 0
     groups: dict[int, int] = {}
+    ways_of_all = _ways(draft, "")
     for one in _weights(draft, stage):
         elements = int(Size((one.sharding.local_elements(),), 8).value(sizes))
         used += one.times * elements
@@ -53,6 +54,10 @@ def holdings(draft: Draft, stage: Stage, states: States) -> Holdings:
         held = shards(draft.programs, parallel, one.program, one.name, sizes) if parallel.zero == 3 else []
         stored += one.times * (int(Size(tuple(held), 8).value(sizes)) if held else elements)
         groups[ways] = groups.get(ways, 0) + one.times * elements
+    if draft.model.index_layers:
+        indexers = _indexers(draft, stage)
+        used, stored = used + indexers, stored + (-(-indexers // ways_of_all) if parallel.zero == 3 else indexers)
+        groups[ways_of_all] = groups.get(ways_of_all, 0) + indexers
     sharded = sum(-(-elements // ways) for ways, elements in groups.items())
     types = stored_as(draft, states)
     zero = parallel.zero if work.phase.training else 0
@@ -65,6 +70,18 @@ def holdings(draft: Draft, stage: Stage, states: States) -> Holdings:
     for copy in (states.master(types), states.main_grad_dtype):
         optimizer += _bytes(of_optimizer, copy) if copy else 0
     return Holdings(used, weights, gradients, optimizer)
+
+
+def _indexers(draft: Draft, stage: Stage) -> int:
+    """Parameters of the indexers of sparse attention, which every rank holds whole; shared out evenly over layers.
+
+    No program has them: what they communicate in training is not known.
+    """
+    from commcalc.transformer.parameters import indexer
+
+    layers = sum(stage.times[name] for name in draft.programs.blocks)
+    model = draft.model
+    return -(-model.index_layers * layers // (model.num_hidden_layers or 1)) * indexer(model)
 
 
 def stored_as(draft: Draft, states: States) -> Dtype:
@@ -196,4 +213,5 @@ def read_in_decoding(draft: Draft, stage: Stage, states: States) -> int:
             share = 1 - (1 - sizes["C"] / sizes["E"]) ** tokens
             elements = -(-int(elements * share * 1024) // 1024)
         read += elements
+    read += _indexers(draft, stage) if draft.model.index_layers else 0
     return _bytes(read, stored_as(draft, states))

@@ -90,7 +90,11 @@ def _of_stage(
 ) -> Memory:
     held = holdings(draft, stage, states)
     activations, flying = _activations(ledger, stage, kept)
-    again = max((kept[name].working for name in ledger.programs.blocks if stage.times[name]), default=0)
+    # What runs again is there while its layers are differentiated, as many as run at once.
+    at_once = min(_at_once(ledger), max(len(chunk) for chunk in chunks_of(ledger, stage)))
+    there = [kept[name] for name in ledger.programs.blocks if stage.times[name]]
+    held_again = [one.whole * at_once - one.stored for one in there]
+    again = max(held_again, default=0) if ledger.work.recompute is not Recompute.NONE else 0
     cache = cache_bytes(draft, dict(layers_held(ledger, stage)), states)
     parts = {
         Part.WEIGHTS: held.weights,
@@ -110,7 +114,7 @@ def _activations(ledger: Ledger, stage: Stage, kept: dict[str, Kept]) -> tuple[i
     """Bytes that microbatches under way have left on a stage, and how many layers' worth that is."""
     if not ledger.work.phase.training:
         return 0, 0
-    each = ledger.work.recompute_layers if ledger.work.recompute is Recompute.FULL else 1
+    each = _at_once(ledger)
     layers, found, flying = ledger.programs.layers, 0, 0
     counts = in_flight(ledger.parallel, ledger.microbatches, stage.number)
     for chunk, count in zip(chunks_of(ledger, stage), counts, strict=True):
@@ -122,6 +126,11 @@ def _activations(ledger: Ledger, stage: Stage, kept: dict[str, Kept]) -> tuple[i
         if name in kept:
             found += count * stage.times[name] * kept[name].stored
     return found, flying
+
+
+def _at_once(ledger: Ledger) -> int:
+    """Layers that run again together."""
+    return ledger.work.recompute_layers if ledger.work.recompute is Recompute.FULL else 1
 
 
 def in_flight(parallel: Parallelism, microbatches: int, stage: int) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from commcalc.accounting.choices import Chip, Clock, Combine, Scores, States
+from commcalc.accounting.choices import Chip, Clock, Combine, Part, Scores, States
+from commcalc.accounting.compute import lacking_sizes
 from commcalc.accounting.memory import Memory, fullest, memory_of, misfits
 from commcalc.accounting.overlap import cannot_overlap, refused
 from commcalc.accounting.pricing import PricedLedger
@@ -31,11 +32,11 @@ def outlook_of(
     """What fits and how long it takes; `IllegalDegree` or `UsageError` for what was demanded and cannot be."""
     ledger = priced.ledger
     raise_all(refused(clock.overlap, ledger.parallel, ledger.work))
-    lacking = _lacking(priced)
+    lacking = lacking_sizes(priced.ledger)
     if lacking:
         why = f"memory and step are not counted: the model does not give {', '.join(lacking)}"
-        if states.must_fit or states.offload:
-            raise SpecError(why, where="--must-fit" if states.must_fit else "--offload")
+        if states != States() or clock != Clock():
+            raise SpecError(why, where="memory or step", hint="give the sizes, or leave out what asks for them")
         return Outlook(None, None, (), (why, _NOTHING_HIDDEN))
     memory = memory_of(ledger, states, chip.hbm_bytes)
     raise_all(misfits(memory, states))
@@ -49,15 +50,6 @@ def outlook_of(
 
 
 _NOTHING_HIDDEN = "no communication is hidden behind compute"
-
-
-def _lacking(priced: PricedLedger) -> list[str]:
-    """Sizes of weights and tensors that the model does not give, by its keys."""
-    from commcalc.transformer.spec import key_of
-
-    sizes, derivations = priced.ledger.sizes, priced.ledger.derivations
-    dims = {dim for one in derivations.values() for tensor in one.program.tensors.values() for dim in tensor.dims}
-    return sorted({key_of(dim) for dim in dims - sizes.keys()})
 
 
 def _of_memory(priced: PricedLedger, states: States) -> list[str]:
@@ -126,18 +118,38 @@ def _warnings(
         needs = f"{format_bytes(worst.total)} B of {format_bytes(worst.capacity or 0)} B"
         message = f"the model does not fit{of}: {needs}, {format_bytes(-worst.margin)} B are missing"
         found.append(Warn("does-not-fit", message))
-    found += _without_effect(priced, states, clock)
+    found += _without_effect(priced, states, clock, memory)
+    if timed and states.offload:
+        message = f"{', '.join(states.offload)} lie on the host: how long they are on their way is not counted"
+        found.append(Warn("offload-not-timed", message))
+    if ledger.model.index_layers:
+        message = (
+            "sparse attention is counted over all tokens; what its indexer computes is not counted, its weights are"
+        )
+        found.append(Warn("indexer-not-counted", message))
     if timed and not can_time(priced, chip):
         what = f"FLOP/s in {ledger.work.dtype}" if ledger.work.dtype not in chip.flops else "bandwidth of its memory"
         found.append(Warn("step-not-timed", f"the machine gives no {what}: communication is timed, the step is not"))
     if timed and set(clock.overlap) >= set(AXES):
         waits = cannot_overlap(clock.overlap, ledger.parallel, ledger.work)
         for axis, why in waits.items():
-            found.append(Warn("overlap-is-a-bound", f"--overlap full hides {axis} too, though {why}"))
+            found.append(Warn("overlap-is-a-bound", f"all groups overlap, {axis} too, though {why}"))
     return found
 
 
-def _without_effect(priced: PricedLedger, states: States, clock: Clock) -> list[Warn]:
+def _amount(memory: tuple[Memory, ...], part: Part) -> int:
+    """Bytes of a part that lie anywhere; of activations, those that wait for a backward pass."""
+    amounts = {
+        Part.WEIGHTS: [one.weights for one in memory],
+        Part.GRADIENTS: [one.gradients for one in memory],
+        Part.OPTIMIZER: [one.optimizer for one in memory],
+        Part.ACTIVATIONS: [one.in_flight for one in memory],
+        Part.KV_CACHE: [one.kv_cache for one in memory],
+    }
+    return sum(amounts[part])
+
+
+def _without_effect(priced: PricedLedger, states: States, clock: Clock, memory: tuple[Memory, ...]) -> list[Warn]:
     """Options that change nothing here, by what they would be for."""
     work, usual = priced.ledger.work, States()
     training, decoding = work.phase.training, work.phase is Phase.DECODE
@@ -146,9 +158,13 @@ def _without_effect(priced: PricedLedger, states: States, clock: Clock) -> list[
     states_given = [name for name in of_training if getattr(states, name) != getattr(usual, name)]
     idle = {
         "it is for training": [f"--{name.replace('_', '-')}" for name in states_given if not training]
-        + ["--dropout"] * (work.dropout and not training),
+        + ["--dropout"] * (work.dropout and not training)
+        + ["--train-tokens"] * (clock.train_tokens is not None and not training),
         "it is for prefill and decode": ["--kv-dtype"] * (states.kv_dtype is not None and training),
         "it is for decode": ["--hbm-efficiency"] * (clock.hbm_efficiency != 1 and not decoding),
         "whole layers do not run again": ["--recompute-layers"] * again,
+        "nothing overlaps": ["--combine"] * (clock.combine is not Combine.ADDED and not clock.overlap),
+        "nothing lies on the host": ["--host-memory"] * (states.host_bytes is not None and not states.offload),
+        "there is none of it": [f"--offload {part}" for part in states.offload if not _amount(memory, part)],
     }
     return [Warn("option-without-effect", f"{', '.join(names)}: {why}") for why, names in idle.items() if names]

@@ -81,13 +81,15 @@ def _of_vllm(programs: Programs, parallel: Parallelism, bits: int) -> Iterator[C
         )  # fmt: skip
 
 
-def bubble(parallel: Parallelism, microbatches: int) -> Fraction:
-    """Idle time of a stage over the time of its work, by schedule.
+def bubble(parallel: Parallelism, microbatches: int, *, training: bool = True) -> Fraction:
+    """Idle time of a stage over the time of its work, by schedule; without a backward pass there is nothing to fill in.
 
     >>> bubble(Parallelism(pp=8), 64)
     Fraction(7, 64)
     """
     p, m = parallel.pp, microbatches
+    if not training:
+        return Fraction(p - 1, m)
     if parallel.schedule is Schedule.ZB1P:
         return (p - 1) * (_F + _B - 2 * _W) / (m * (_F + _B))
     if parallel.schedule is Schedule.DUALPIPE:

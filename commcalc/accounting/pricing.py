@@ -146,7 +146,7 @@ def priced_alone(ledger: Ledger, network: Network | None, algorithm: Algorithm =
 
     blocks = {name: of_blocks({name: 1}) for name in ledger.programs.blocks}
     totals = {
-        "block": blocks[ledger.usual],
+        "block": blocks.get(ledger.usual) or of_blocks({}),
         "stage": of_blocks({name: ledger.stage.own[name] for name in blocks}),
         "step": _by_group([(entry, ledger.times_in_step(entry.row)) for entry in entries], groups, timed),
     }
@@ -259,7 +259,9 @@ def _stays(tp: int, stride: int, network: Network, devices: int) -> bool:
 
 
 def _said(priced: PricedLedger, network: Network, algorithm: Algorithm) -> list[str]:
-    said = ["bandwidths are one direction, per device; times are latency plus bandwidth, nothing overlapped"]
+    said = ["bandwidths are one direction, per device; times are latency plus bandwidth"]
+    if network.call_latency_s is not None:
+        said.append(f"every call costs {format_seconds(network.call_latency_s)}, in place of the links' latencies")
     said += told_of_times([entry.priced.cost for entry in priced.entries if entry.priced])
     if algorithm is Algorithm.AUTO:
         said.append("algorithm: the fastest that a level offers to each collective; hierarchical across levels")

@@ -12,12 +12,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from commcalc.accounting.choices import Clock, Combine, States
+from commcalc.accounting.compute import lacking_sizes
 from commcalc.accounting.ledger import build
+from commcalc.accounting.memory import fullest, memory_of
 from commcalc.accounting.overlap import Window
 from commcalc.accounting.pricing import priced_alone
 from commcalc.accounting.step import Machine, Timer
 from commcalc.algebra.collective import Convention
-from commcalc.errors import CommcalcError, IllegalDegree
+from commcalc.errors import CommcalcError, IllegalDegree, SpecError
 from commcalc.transformer.limits import largest_degree, legal_degrees, limits
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Parallelism, Workload
@@ -37,7 +39,7 @@ class Pass(StrEnum):
 
 
 class Question(NamedTuple):
-    """What is asked of: everything but what is looked for."""
+    """What is asked of: everything but what is looked for. ``microbatches`` are run in a step, whatever their size."""
 
     model: Model
     parallel: Parallelism
@@ -48,22 +50,42 @@ class Question(NamedTuple):
     clock: Clock
     sublayers: tuple[str, ...] = ()
     passes: Pass = Pass.ALL
+    microbatches: int = 1
 
 
 class Point(NamedTuple):
-    """One candidate: seconds of compute and communication, or why it is not legal."""
+    """One candidate: seconds of compute and communication of each pass, or why it is not legal.
+
+    ``total_bytes`` and ``fits`` are None where some sublayers alone are looked at, or the memory is not known.
+    """
 
     parallel: Parallelism
     micro_batch: int
-    compute_s: float = 0.0
-    comm_s: float = 0.0
+    passes: tuple[tuple[str, float, float], ...] = ()
     compute_bound: bool = False
     reason: str | None = None
+    total_bytes: int | None = None
+    fits: bool | None = None
 
     @property
     def legal(self) -> bool:
         """Whether it can be run at all."""
         return self.reason is None
+
+    @property
+    def compute_s(self) -> float:
+        """Of all passes that were asked about."""
+        return sum(compute for _, compute, _ in self.passes)
+
+    @property
+    def comm_s(self) -> float:
+        """Of all passes that were asked about."""
+        return sum(comm for _, _, comm in self.passes)
+
+    @property
+    def ratio(self) -> float | None:
+        """Communication over compute, of the pass where it is largest; None where nothing is computed."""
+        return max((comm / compute for _, compute, comm in self.passes if compute), default=None)
 
     def tokens_per_device(self, work: Workload) -> float:
         """Tokens of a microbatch over the devices that share it."""
@@ -73,25 +95,28 @@ class Point(NamedTuple):
 
 def examine(question: Question, parallel: Parallelism, micro_batch: int) -> Point:
     """One candidate, priced; a degree that is not legal is told with its reason."""
-    batch = micro_batch * parallel.dp
+    batch = micro_batch * parallel.dp * question.microbatches
     work = question.work._replace(micro_batch_size=micro_batch, global_batch_size=batch)
     try:
         ledger = build(question.model, parallel, work, question.convention, sublayers=question.sublayers)
+        lacking = lacking_sizes(ledger)
+        if lacking:
+            message = f"the model does not give {', '.join(lacking)}, needed for what is computed"
+            raise SpecError(message, where=f"model {question.model.name}", hint="--set model.KEY=N")
         priced = priced_alone(ledger, question.machine.network, question.machine.algorithm)
-    except IllegalDegree as problem:
-        return Point(parallel, micro_batch, reason=problem.message)
     except CommcalcError as problem:
         if not all(isinstance(one, IllegalDegree) for one in problem.problems):
             raise
-        return Point(parallel, micro_batch, reason=problem.problems[0].message)
+        return Point(parallel, micro_batch, reason="; ".join(one.message for one in problem.problems))
     windows = Timer.of(priced, question.machine, question.clock, question.states).windows()
-    if question.passes is not Pass.ALL:
-        windows = {name: window for name, window in windows.items() if name == question.passes}
-    taken = [(window.compute_s, _together(window, question.clock.combine)) for window in windows.values()]
-    bound = all(comm <= compute * _EQUAL for compute, comm in taken)
-    return Point(
-        parallel, micro_batch, sum(compute for compute, _ in taken), sum(comm for _, comm in taken), compute_bound=bound
-    )
+    asked = {name: window for name, window in windows.items() if question.passes in (Pass.ALL, name)}
+    taken = tuple((name, window.compute_s, _together(window, question.clock.combine)) for name, window in asked.items())
+    total, fits = None, None
+    if not question.sublayers:
+        held = fullest(memory_of(priced.ledger, question.states, question.machine.chip.hbm_bytes))
+        total, fits = held.total, held.fits
+    bound = all(comm <= compute * _EQUAL for _, compute, comm in taken)
+    return Point(parallel, micro_batch, taken, bound, None, total, fits)
 
 
 def _together(window: Window, combine: Combine) -> float:
@@ -109,16 +134,14 @@ def degrees(question: Question, asked: Sequence[int] | None = None) -> list[Poin
     return [examine(question, question.parallel._replace(tp=tp, devices=None), batch) for tp in found]
 
 
-def largest(points: Sequence[Point]) -> Point | None:
-    """The largest degree that is bound by compute, and so are all legal ones below it."""
-    best = None
-    for point in sorted(points, key=lambda one: one.parallel.tp):
-        if not point.legal:
-            continue
-        if not point.compute_bound:
-            break
-        best = point
-    return best
+def answers(points: Sequence[Point], states: States) -> list[Point]:
+    """The candidates that are bound by compute, and where that is demanded fit."""
+    return [point for point in points if point.compute_bound and (point.fits is not False or not states.must_fit)]
+
+
+def largest(points: Sequence[Point], states: States) -> Point | None:
+    """The largest legal degree that is bound by compute."""
+    return max(answers(points, states), key=lambda one: one.parallel.tp, default=None)
 
 
 def smallest_batch(question: Question, parallel: Parallelism) -> Point:
@@ -153,16 +176,18 @@ def _bisected(at: Callable[[int], Point], first: Point) -> Point:
 
 def mixes(question: Question, devices: int) -> Iterator[Point]:
     """For every split of the devices into dp and a legal tp, the smallest batch that is bound by compute."""
-    others = question.parallel.cp * question.parallel.pp
+    cp, pp = question.parallel.cp, question.parallel.pp
+    if devices % (cp * pp):
+        message = f"{devices} devices mod {cp * pp} (cp {cp} x pp {pp}) = {devices % (cp * pp)}"
+        raise IllegalDegree(message, where=f"parallelism.devices (--devices {devices})", hint="a multiple of cp x pp")
     rules = limits(question.model, question.parallel, question.work)
     for tp in legal_degrees(rules, devices):
-        if devices % (tp * others) == 0:
-            dp = devices // (tp * others)
-            zero = question.parallel.zero if dp * question.parallel.cp > 1 else 0
+        if devices % (tp * cp * pp) == 0:
+            dp = devices // (tp * cp * pp)
+            zero = question.parallel.zero if dp * cp > 1 else 0
             yield smallest_batch(question, question.parallel._replace(tp=tp, dp=dp, zero=zero, devices=None))
 
 
-def best_mix(points: Sequence[Point], work: Workload) -> Point | None:
+def best_mix(points: Sequence[Point], work: Workload, states: States) -> Point | None:
     """The split that is bound by compute from the fewest tokens on a device; the smaller TP of equals."""
-    bound = [point for point in points if point.legal and point.compute_bound]
-    return min(bound, key=lambda one: (one.tokens_per_device(work), one.parallel.tp), default=None)
+    return min(answers(points, states), key=lambda one: (one.tokens_per_device(work), one.parallel.tp), default=None)

@@ -64,11 +64,13 @@ class Decode(NamedTuple):
     fixed_s: float
     bytes_s: float
     calls: int
+    # What of the calls runs beside reading and computing.
+    hidden_s: float
 
     @property
     def time_s(self) -> float:
-        """Seconds for the token: reading and computing, then every call."""
-        return self.weights_s + self.kv_s + self.flops_s + self.fixed_s + self.bytes_s
+        """Seconds for the token: reading and computing, then every call that nothing hides."""
+        return self.weights_s + self.kv_s + self.flops_s + self.fixed_s + self.bytes_s - self.hidden_s
 
 
 class Step(NamedTuple):
@@ -129,17 +131,22 @@ class Step(NamedTuple):
     @property
     def mfu(self) -> float:
         """FLOPs of the model over those of all devices at their peak."""
-        return self.model_flops / (self.time_s * self.devices * self.peak)
+        return _share(self.model_flops / (self.time_s * self.devices * self.peak))
 
     @property
     def hfu(self) -> float:
         """The same with all FLOPs that are made, those that run again too."""
-        return self.flops / (self.time_s * self.devices * self.peak)
+        return _share(self.flops / (self.time_s * self.devices * self.peak))
 
     @property
     def train_s(self) -> float | None:
         """Seconds of a run of ``train_tokens``."""
         return None if self.train_tokens is None else self.train_tokens / self.tokens_per_s
+
+
+def _share(found: float) -> float:
+    """A share that rounding put above 1 is 1."""
+    return 1.0 if 1 < found < 1 + 1e-12 else found
 
 
 class Machine(NamedTuple):
@@ -208,8 +215,8 @@ class Timer(NamedTuple):
             flops=rounds * shared * sum(one.total for one in flops), peak=self.machine.chip.flops[ledger.work.dtype],
             block=self.block(), block_flops=self.found.block(ledger.usual, usual_attention(ledger)).total,
             stage_flops=Flops(*(count // at.ends for count in self.found.stage(ledger, at))), rate=self.rate,
-            decode=self.decode(entries) if ledger.work.phase is Phase.DECODE else None,
-            train_tokens=self.clock.train_tokens,
+            decode=self.decode(entries, stages) if ledger.work.phase is Phase.DECODE else None,
+            train_tokens=self.clock.train_tokens if ledger.work.phase.training else None,
         )  # fmt: skip
 
     def _whole(self, stages: Sequence[StageTime], idle: float) -> float:
@@ -296,7 +303,7 @@ class Timer(NamedTuple):
         beyond = max((flops - attention) / self.rate - weights, 0.0) + max(attention / self.rate - cache, 0.0)
         return weights, cache, beyond
 
-    def decode(self, entries: Mapping[int, Sequence[Entry]]) -> Decode:
+    def decode(self, entries: Mapping[int, Sequence[Entry]], stages: Sequence[StageTime]) -> Decode:
         """One token through all stages."""
         ledger = self.priced.ledger
         read = [0.0, 0.0, 0.0]
@@ -312,14 +319,15 @@ class Timer(NamedTuple):
                     fixed += float(latency) * times
                     sent += (entry.time_s - float(latency)) * times
                     calls += times
-        return Decode(read[0], read[1], read[2], fixed, sent, round(calls))
+        hidden = sum(one.comm_s - one.exposed_s for one in stages)
+        return Decode(read[0], read[1], read[2], fixed, sent, round(calls), hidden)
 
 
 def _idle(ledger: Ledger) -> float:
     """The bubble, of a pipeline."""
     from commcalc.accounting.pipeline import bubble
 
-    return float(bubble(ledger.parallel, ledger.microbatches))
+    return float(bubble(ledger.parallel, ledger.microbatches, training=ledger.work.phase.training))
 
 
 def _stage_time(

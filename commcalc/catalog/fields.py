@@ -73,7 +73,7 @@ def share(leaf: Leaf) -> "Fraction":
     value = leaf.value
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise UnitError(f"{_shown(leaf)} is no number")
-    if not re.fullmatch(r"\d{1,6}(\.\d{1,12})?", leaf.text):
+    if not re.fullmatch(r"(\d{1,6}(\.\d{0,18})?|\.\d{1,18})(e[-+]?\d{1,2})?", leaf.text, re.IGNORECASE | re.ASCII):
         raise UnitError(f"{_shown(leaf)} is no such number", hint="write it like 1.25")
     from fractions import Fraction
 

@@ -14,7 +14,7 @@ from commcalc.catalog.hardware import Hardware, read_hardware, with_link
 from commcalc.catalog.models import FIELDS as MODEL_FIELDS
 from commcalc.catalog.models import read_model
 from commcalc.catalog.provenance import origin
-from commcalc.catalog.sections import LINKS, MEMORY, PARALLELISM, SECTIONS, STEP, WORKLOAD
+from commcalc.catalog.sections import LINKS, MEMORY, PARALLELISM, SECTIONS, STEP, WORKLOAD, groups
 from commcalc.catalog.tree import DEFAULT_JOB as DEFAULT_JOB
 from commcalc.catalog.tree import Request as Request
 from commcalc.catalog.tree import base_of, filled
@@ -118,6 +118,11 @@ class _Resolver:
         work = self.values("workload", WORKLOAD)
         links = self.links(hardware)
         states, clock = self.values("memory", MEMORY), self.values("step", STEP)
+        try:
+            clock["overlap"] = groups(clock["overlap"])
+        except CommcalcError as problem:
+            where = f"{self.sources['step.overlap']} step.overlap"
+            self.problems.append(SpecError(problem.message, where=where, hint=problem.hint))
         hardware = _with_call_latency(hardware, links["call_latency"])
         layout, sp = self.layout(parallel)
         self.habits(parallel, work)
@@ -228,11 +233,12 @@ class _Resolver:
         asked = [key for key in STEP if self.sources[f"step.{key}"] != "default"]
         if not asked or self.broken or (hardware is not None and work["dtype"] in hardware.flops):
             return
-        where = f"{self.sources[f'step.{asked[0]}']} step.{asked[0]}"
         if hardware is None:
+            where = f"{self.sources[f'step.{asked[0]}']} step.{asked[0]}"
             message = "no machine whose step could be timed"
             self.problems.append(UsageError(message, where=where, hint="--hardware NAME"))
             return
+        where = f"{self.sources['workload.dtype']} workload.dtype"
         known = ", ".join(hardware.flops) or "none"
         message = f"{hardware.name} gives no FLOP/s in {work['dtype']}; it gives {known}"
         hint = f"--set hardware.chip.flops.{work['dtype']}='900 TFLOP/s', or another --dtype"

@@ -24,7 +24,7 @@ from commcalc.catalog.fields import (
 )
 from commcalc.catalog.models import FIELDS as MODEL_FIELDS
 from commcalc.document import Leaf
-from commcalc.errors import UnitError, UnknownName
+from commcalc.errors import UnitError, UnknownName, raise_all
 from commcalc.network.cost import Algorithm
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Phase
@@ -56,22 +56,27 @@ def modules(leaf: Leaf) -> tuple[Module, ...]:
 def parts(leaf: Leaf) -> tuple[Part, ...]:
     """What lies on the host, joined by commas."""
     names = [name.strip() for name in leaf.text.split(",")]
-    for name in names:
-        if name not in Part.__members__.values():
-            raise UnknownName("part of memory", name, [*Part])
+    raise_all([UnknownName("part of memory", name, [*Part]) for name in names if name not in set(Part)])
     return tuple(Part(name) for name in dict.fromkeys(names))
 
 
 def overlap(leaf: Leaf) -> tuple[str, ...]:
     """Groups joined by commas; ``none``, or ``full`` for all."""
-    known = {"none": (), "full": AXES}
     names = [name.strip() for name in leaf.text.split(",")]
-    for name in names:
-        if name not in (*AXES, *known):
-            raise UnknownName("group", name, [*AXES, *known])
-    if len(names) > 1 and set(names) & known.keys():
-        raise UnitError(f"{leaf.text!r} names groups beside none or full", hint="write it like dp,pp")
-    return known.get(names[0], tuple(dict.fromkeys(names)))
+    raise_all([UnknownName("group", name, _GROUPS) for name in names if name not in _GROUPS])
+    return tuple(dict.fromkeys(names))
+
+
+_GROUPS = (*AXES, "none", "full")
+
+
+def groups(named: tuple[str, ...]) -> tuple[str, ...]:
+    """The groups that words name; `UnitError` where none or full stand beside others."""
+    if len(named) > 1 and {"none", "full"} & set(named):
+        raise UnitError(f"{','.join(named)} names groups beside none or full", hint="write it like dp,pp")
+    if named == ("full",):
+        return AXES
+    return () if named == ("none",) else named
 
 
 def master(leaf: Leaf) -> object:
@@ -145,7 +150,7 @@ MEMORY = {
 STEP = {
     "efficiency": Field(efficiency, 1, "0.6"),
     "hbm_efficiency": Field(efficiency, 1, "0.8"),
-    "overlap": Field(overlap, (), "dp,pp", (*AXES, "none", "full"), joined=True),
+    "overlap": Field(overlap, (), "dp,pp", _GROUPS, joined=True),
     "combine": one_of(Combine, Combine.ADDED),
     "scores": one_of(Scores, Scores.FULL),
     "train_tokens": Field(many, None, "300e9 or 15T"),

@@ -14,12 +14,14 @@ from commcalc.accounting.pricing import priced_alone
 from commcalc.accounting.rows import GROUPS
 from commcalc.accounting.step import Machine
 from commcalc.catalog.assign import Assignment
-from commcalc.catalog.job import Job, resolve_job
+from commcalc.catalog.job import Job, Request, resolve_job
+from commcalc.catalog.sections import STEP
 from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, say, warn, width_of_terminal, write
-from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, SpecError, UnknownName, UsageError
+from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, SpecError, UnknownName, UsageError, raise_all
 from commcalc.ranges import parse_range
 from commcalc.report import solve as report
+from commcalc.report.ledger import spec_values
 from commcalc.transformer.spec import Phase
 from commcalc.units import parse_seconds
 
@@ -31,7 +33,7 @@ Examples:
   commcalc solve tp --model llama-3-70b --hardware h100 --phase decode --json
   commcalc solve bandwidth --model llama-3-70b --tp 2 --phase prefill --time 4.43s
 """
-MOST_ASKED = 1000
+MOST_ASKED, MOST_BYTES_PER_S = 1000, 1e18
 
 
 class What(StrEnum):
@@ -41,6 +43,10 @@ class What(StrEnum):
     BATCH = "batch"
     MIX = "mix"
     BANDWIDTH = "bandwidth"
+
+
+_LOOKED_FOR = "is what is looked for"
+_MIX = "is for solve mix"
 
 
 class Scope(StrEnum):
@@ -76,6 +82,7 @@ def solve(
     kv: o.Kv = None,
     seq: o.Seq = None,
     micro_batch: o.MicroBatch = None,
+    global_batch: o.GlobalBatch = None,
     dtype: o.DtypeOption = None,
     grad_dtype: o.GradDtype = None,
     phase: o.Phase = None,
@@ -120,9 +127,10 @@ def solve(
     of communication implies. The exit status is 3 where there is no answer.
     """
     style = o.format_from(ctx.params)
-    asked = _one_of(What, what, "WHAT")
-    found = resolve_job(_request(ctx.params, asked, tp_list))
-    _belongs(asked, ctx.params)
+    asked = _one_of(What, what, "question")
+    request = _request(ctx.params, asked, tp_list)
+    _belongs(asked, ctx.params, request)
+    found = resolve_job(request)
     if asked is What.BANDWIDTH:
         _bandwidth(found, ctx.params, style)
         return
@@ -131,14 +139,14 @@ def solve(
     records = [report.point_record(point, found.work) for point in points]
     shown = report.points_table(points, found.work, any_batch=asked is not What.TP)
     answer = None if best is None else report.point_record(best, found.work)
-    said = _said(question)
+    told, said = _told(asked, best, points, question), _said(question)
     warn(found.warnings)
     _print(
-        style, report.document(asked, answer, records, _inputs(found), said), records,
-        [shown], [_told(asked, best, found), *said], no_color=no_color,
+        style, report.document(asked, answer, records, _inputs(found, question), said), records,
+        [shown], [told, *said], no_color=no_color,
     )  # fmt: skip
     if best is None:
-        say(f"error: {_told(asked, best, found)}")
+        say(f"error: {told}")
         raise typer.Exit(NO_LEGAL_ANSWER)
 
 
@@ -148,7 +156,7 @@ def _one_of(kind: type[StrEnum], given: str, where: str) -> Any:
     return kind(given)
 
 
-def _request(params: Mapping[str, Any], what: What, tp_list: str | None) -> Any:
+def _request(params: Mapping[str, Any], what: What, tp_list: str | None) -> Request:
     request = o.request_from(params)
     if tp_list is None or what is What.TP:
         return request
@@ -157,20 +165,34 @@ def _request(params: Mapping[str, Any], what: What, tp_list: str | None) -> Any:
     )
 
 
-def _belongs(what: What, params: Mapping[str, Any]) -> None:
+# What a question looks for, or does not ask about, by the path of the value.
+_FOREIGN: Mapping[What, Mapping[str, str]] = {
+    What.TP: {"parallelism.tp": "is what is looked for: --tp LIST names those to try", "parallelism.devices": _MIX},
+    What.BATCH: {"workload.micro_batch_size": _LOOKED_FOR},
+    What.MIX: {
+        "parallelism.tp": _LOOKED_FOR, "parallelism.dp": _LOOKED_FOR, "workload.micro_batch_size": _LOOKED_FOR,
+    },
+    What.BANDWIDTH: {},
+}  # fmt: skip
+
+
+def _belongs(what: What, params: Mapping[str, Any], request: Request) -> None:
     """Options that a question has no use for are told, not dropped."""
-    others = {"time": "--time", "scope": "--scope", "group": "--group"}
-    for name, option in others.items():
-        if what is not What.BANDWIDTH and params.get(name) is not None:
-            message = f"{option} is for solve bandwidth"
-            raise UsageError(message, where=option, hint=f"commcalc solve bandwidth {option} ...")
-    if what is What.BATCH and params.get("micro_batch") is not None:
-        raise UsageError("the micro-batch is what is looked for", where="--micro-batch", hint="leave it out")
-    if what is What.MIX:
-        for name in ("tp_list", "dp", "micro_batch"):
-            if params.get(name) is not None:
-                option = {"tp_list": "--tp", "dp": "--dp", "micro_batch": "--micro-batch"}[name]
-                raise UsageError(f"{option} is what is looked for", where=option, hint="--devices N")
+    problems: list[CommcalcError] = []
+    alone = {"time": "--time", "scope": "--scope", "group": "--group"}
+    for name, option in (alone if what is not What.BANDWIDTH else {"passes": "--pass"}).items():
+        if params.get(name) is not None:
+            of = "solve bandwidth" if what is not What.BANDWIDTH else "solve tp, batch and mix"
+            problems.append(UsageError(f"{option} is for {of}", where=option, hint="leave it out"))
+    foreign = dict(_FOREIGN[what])
+    if what is not What.BANDWIDTH:
+        foreign |= dict.fromkeys(("step.overlap", "step.train_tokens"), "is not asked about: all groups may overlap")
+    else:
+        foreign |= {f"step.{key}": "is of compute, which is not asked about" for key in STEP}
+    for one in request.assignments:
+        if one.path in foreign:
+            problems.append(UsageError(f"{one.path} {foreign[one.path]}", where=one.origin, hint="leave it out"))
+    raise_all(problems)
 
 
 def _question(job: Job, params: Mapping[str, Any]) -> solver.Question:
@@ -186,12 +208,26 @@ def _question(job: Job, params: Mapping[str, Any]) -> solver.Question:
     if job.work.phase is Phase.DECODE and job.chip.hbm_bytes_per_s is None:
         message = f"{hardware.name} gives no bandwidth of its memory, which decoding waits for"
         raise SpecError(message, where="hardware.chip.hbm", hint="--set hardware.chip.hbm.bandwidth='3.35 TB/s'")
-    sublayer, passes = params.get("sublayer"), params.get("passes")
+    passes, asked = params.get("passes"), solver.Pass.ALL
+    if passes is not None:
+        asked = _one_of(solver.Pass, passes, "--pass")
+    if asked is solver.Pass.BACKWARD and not job.work.phase.training:
+        message = f"{job.work.phase} has no backward pass"
+        raise UsageError(message, where="--pass backward", hint="--pass forward, or --phase train")
     return solver.Question(
         job.model, job.parallel, job.work, job.convention, Machine(job.chip, hardware.network, job.algorithm),
-        job.states, job.clock, tuple(name.strip() for name in sublayer.split(",")) if sublayer else (),
-        _one_of(solver.Pass, passes, "--pass") if passes else solver.Pass.ALL,
+        job.states, job.clock, _sublayers(params), asked, max(job.work.microbatches(job.parallel.dp), 1),
     )  # fmt: skip
+
+
+def _sublayers(params: Mapping[str, Any]) -> tuple[str, ...]:
+    given = params.get("sublayer")
+    if given is None:
+        return ()
+    names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
+    if not all(names):
+        raise UsageError("a sublayer without a name", where=f"--sublayer {given[:60]}", hint="--sublayer mlp")
+    return names
 
 
 def _solved(
@@ -200,14 +236,14 @@ def _solved(
     """The candidates and the best of them."""
     if what is What.TP:
         points = solver.degrees(question, _asked(tp_list))
-        return points, solver.largest(points)
+        return points, solver.largest(points, job.states)
     if what is What.BATCH:
         point = solver.smallest_batch(question, job.parallel)
-        return [point], point if point.compute_bound else None
+        return [point], next(iter(solver.answers([point], job.states)), None)
     if job.parallel.devices is None:
         raise UsageError("how many devices there are is not said", where="solve mix", hint="--devices N")
     points = list(solver.mixes(question, job.parallel.devices))
-    return points, solver.best_mix(points, job.work)
+    return points, solver.best_mix(points, job.work, job.states)
 
 
 def _asked(tp_list: str | None) -> list[int] | None:
@@ -223,16 +259,27 @@ def _asked(tp_list: str | None) -> list[int] | None:
     return found
 
 
-def _told(what: What, best: solver.Point | None, job: Job) -> str:
+def _told(what: What, best: solver.Point | None, points: Sequence[solver.Point], question: solver.Question) -> str:
     if best is None:
+        reasons = {point.reason for point in points}
+        if None not in reasons:
+            return f"nothing of this is legal: {'; '.join(sorted(str(reason) for reason in reasons)[:3])}"
+        if any(point.compute_bound for point in points):
+            return "what is bound by compute does not fit"
         return {
             What.TP: "no legal degree is bound by compute",
-            What.BATCH: "no batch is bound by compute: communication grows with it as compute does, or it is not legal",
+            What.BATCH: "no batch is bound by compute: communication grows with it as compute does",
             What.MIX: "no split of the devices is bound by compute, whatever the batch",
         }[what]
-    tokens = f"{best.tokens_per_device(job.work):,.6g} tokens on a device"
+    tokens = f"{best.tokens_per_device(question.work):,.6g} tokens on a device"
     if what is What.TP:
-        return f"bound by compute up to tp {best.parallel.tp}"
+        between = [
+            str(point.parallel.tp)
+            for point in points
+            if point.legal and not point.compute_bound and point.parallel.tp < best.parallel.tp
+        ]
+        gaps = f", but not at {', '.join(between)}" if between else ""
+        return f"bound by compute up to tp {best.parallel.tp}{gaps}"
     if what is What.BATCH:
         return f"bound by compute from micro-batch {best.micro_batch:,} on: {tokens}"
     return f"bound by compute from {tokens} on: dp {best.parallel.dp} x tp {best.parallel.tp}"
@@ -252,14 +299,23 @@ def _said(question: solver.Question) -> list[str]:
     return said + ([f"sublayers: {', '.join(question.sublayers)} alone"] if question.sublayers else [])
 
 
-def _inputs(job: Job) -> dict[str, object]:
-    return {
+def _inputs(job: Job, question: solver.Question | None = None) -> dict[str, object]:
+    """What it was asked of; of a question of limits all but what is looked for."""
+    found: dict[str, object] = {
         "model": job.model.name,
         "hardware": job.hardware.name if job.hardware else None,
-        "phase": job.work.phase,
-        "sequence_length": job.work.sequence_length,
-        "dtype": job.work.dtype,
+        "parallelism": spec_values(job.parallel) | {"order": "-".join(job.parallel.order)},
+        "workload": spec_values(job.work),
+        "links": {"algorithm": job.algorithm, "convention": job.convention},
     }
+    if question is not None:
+        found |= {
+            "step": spec_values(job.clock),
+            "sublayers": list(question.sublayers),
+            "pass": question.passes,
+            "microbatches": question.microbatches,
+        }
+    return found
 
 
 def _bandwidth(job: Job, params: Mapping[str, Any], style: Format) -> None:
@@ -277,11 +333,16 @@ def _bandwidth(job: Job, params: Mapping[str, Any], style: Format) -> None:
     group = params.get("group") or "all"
     if group not in (*GROUPS, "all"):
         raise UnknownName("group", group, [*GROUPS, "all"], where=f"--group {group[:60]}")
-    priced = priced_alone(build(job.model, job.parallel, job.work, job.convention), None)
+    sublayers = _sublayers(params)
+    priced = priced_alone(build(job.model, job.parallel, job.work, job.convention, sublayers=sublayers), None)
     total = priced.totals[scope].get(group)
     if total is None or not total.wire_bytes:
         message = f"{group} moves nothing in a {scope}, so no bandwidth follows"
         raise UsageError(message, where="solve bandwidth", hint="a degree above 1")
+    rate = total.wire_bytes / seconds
+    if not 1 <= rate <= MOST_BYTES_PER_S:
+        message = f"{total.wire_bytes:,} B in that time is no rate of a link: below 1 B/s or above 10^18 B/s"
+        raise UsageError(message, where=f"--time {given[:60]}", hint="--time 4.43s")
     record: dict[str, object] = {
         "scope": scope,
         "group": group,
@@ -289,7 +350,7 @@ def _bandwidth(job: Job, params: Mapping[str, Any], style: Format) -> None:
         "payload_bytes": total.payload_bytes,
         "wire_bytes": total.wire_bytes,
         "time_s": seconds,
-        "bandwidth_bytes_per_s": total.wire_bytes / seconds,
+        "bandwidth_bytes_per_s": rate,
     }
     said = ["wire bytes of a ring over the time: what one device sends, one direction, latency and waiting included"]
     warn([*job.warnings, *priced.warnings])

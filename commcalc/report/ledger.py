@@ -83,15 +83,19 @@ def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
     used = {name for row in ledger.rows for product in row.payload.products for name in product.dims}
     named = ledger.sizes.keys() - (MADE_DIMS.keys() - {"QKV"} - used)
     whose = ledger.parallel.framework or Framework.MEGATRON
-    parallel = _values(ledger.parallel) | {"order": "-".join(ledger.parallel.order), "framework": whose}
+    parallel = spec_values(ledger.parallel) | {"order": "-".join(ledger.parallel.order), "framework": whose}
     return {
         "model": ledger.model.described(),
         "hardware": {} if job.hardware is None else {"name": job.hardware.name, **hardware_values(job.hardware)},
         "parallelism": parallel,
-        "workload": _values(ledger.work) | {"microbatches": ledger.microbatches},
-        "memory": _values(job.states),
-        "step": _values(job.clock),
-        "links": {"algorithm": job.algorithm, "convention": job.convention},
+        "workload": spec_values(ledger.work) | {"microbatches": ledger.microbatches},
+        "memory": spec_values(job.states),
+        "step": spec_values(job.clock),
+        "links": {
+            "algorithm": job.algorithm,
+            "convention": job.convention,
+            "call_latency_s": job.hardware.network.call_latency_s if job.hardware else None,
+        },
         "sizes": {name: size for name, size in ledger.sizes.items() if name not in GROUPS and name in named},
         "stages": [
             {"layers": stage.layers, "blocks": {name: stage.own[name] for name in ledger.programs.blocks}}
@@ -110,11 +114,12 @@ def _pipeline(ledger: Ledger) -> dict[str, object] | None:
         return None
     from commcalc.accounting.pipeline import bubble
 
-    idle = bubble(ledger.parallel, ledger.microbatches)
+    idle = bubble(ledger.parallel, ledger.microbatches, training=ledger.work.phase.training)
     return {"schedule": ledger.parallel.schedule, "bubble_fraction": float(idle)}
 
 
-def _values(spec: Any) -> dict[str, object]:
+def spec_values(spec: Any) -> dict[str, object]:
+    """The fields of a part of the question, as JSON has them."""
     return {
         key: float(value) if key in _RATIOS and value is not None else value for key, value in spec._asdict().items()
     }

@@ -27,6 +27,10 @@ def point_record(point: Point, work: Workload) -> dict[str, object]:
         "reason": point.reason,
         "compute_s": point.compute_s if point.legal else None,
         "comm_s": point.comm_s if point.legal else None,
+        "ratio": point.ratio,
+        "passes": {name: {"compute_s": compute, "comm_s": comm} for name, compute, comm in point.passes},
+        "total_bytes": point.total_bytes,
+        "fits": point.fits,
         "compute_bound": point.compute_bound if point.legal else None,
     }
 
@@ -55,15 +59,17 @@ def points_table(points: Sequence[Point], work: Workload, *, any_batch: bool = F
     other = ", whatever the batch" if any_batch else ""
     columns = (
         Column("tp", True), Column("dp", True), Column("micro-batch", True), Column("tokens/device", True),
-        Column("compute", True), Column("communication", True), Column("ratio", True), Column("bound by"),
+        Column("compute", True), Column("communication", True), Column("most of a pass", True), Column("bound by"),
+        Column("fits"),
     )  # fmt: skip
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for point in points:
         start = (str(point.parallel.tp), str(point.parallel.dp))
         if not point.legal:
             rows.append((*start, "", "", "", "", "", f"not legal: {point.reason}"))
             continue
-        ratio = f"{point.comm_s / point.compute_s:.3g}" if point.compute_s else ""
+        ratio = "" if point.ratio is None else f"{point.ratio:.3g}"
+        bound = "compute" if point.compute_bound else f"communication{other}"
         rows.append(
             (
                 *start,
@@ -72,7 +78,8 @@ def points_table(points: Sequence[Point], work: Workload, *, any_batch: bool = F
                 format_seconds(point.compute_s),
                 format_seconds(point.comm_s),
                 ratio,
-                "compute" if point.compute_bound else f"communication{other}",
+                bound,
+                "" if point.fits is None else "yes" if point.fits else "no",
             )
         )
     return Table("Candidates", columns, tuple(rows))

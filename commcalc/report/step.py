@@ -87,6 +87,7 @@ def _decode(decode: Decode) -> dict[str, object]:
         "calls": decode.calls,
         "fixed_s": decode.fixed_s,
         "bytes_s": decode.bytes_s,
+        "hidden_s": decode.hidden_s,
     }
 
 
@@ -139,7 +140,7 @@ def _memory_table(memory: Memory, stages: int) -> Table:
         "buffers": memory.buffers,
         "on the host": -memory.hosted,
     }
-    rows = [(name, format_bytes(size), format_binary(size)) for name, size in parts.items() if size]
+    rows = [(name, format_bytes(size), _signed(size)) for name, size in parts.items() if size]
     rows.append(("total", format_bytes(memory.total), format_binary(memory.total)))
     if memory.capacity is not None and memory.margin is not None:
         rows.append(("of", format_bytes(memory.capacity), format_binary(memory.capacity)))
@@ -151,12 +152,17 @@ def _memory_table(memory: Memory, stages: int) -> Table:
     )
 
 
+def _signed(size: int) -> str:
+    return format_binary(size) if size >= 0 else f"-{format_binary(-size)}"
+
+
 def _step_table(step: Step) -> Table:
     one, whole = step.slowest, step.time_s
     m = step.microbatches
 
     def row(name: str, seconds: float) -> tuple[str, ...]:
-        return (name, format_seconds(seconds), f"{100 * seconds / whole:.1f} %")
+        sign = "-" if seconds < 0 else ""
+        return (name, f"{sign}{format_seconds(abs(seconds))}", f"{100 * seconds / whole:.1f} %")
 
     if step.decode is not None:
         decode = step.decode
@@ -166,6 +172,7 @@ def _step_table(step: Step) -> Table:
             "compute beyond that": decode.flops_s,
             f"fixed cost of {decode.calls:,} calls": decode.fixed_s,
             "bytes of them": decode.bytes_s,
+            "hidden of all that": -decode.hidden_s,
         }
         whole = decode.time_s
         rows = [row(name, seconds) for name, seconds in parts.items() if seconds]

@@ -41,7 +41,7 @@ def prediction_parameters(model: Model) -> int:
     from commcalc.transformer.dialects import Dialect
 
     program = prediction_program(model, _unsplit(), layers_of(model).kinds[-1], Dialect())
-    each = _weights(program, model, model.num_experts) + (_indexer(model) if model.index_layers else 0)
+    each = _weights(program, model, model.num_experts) + (indexer(model) if model.index_layers else 0)
     return model.num_nextn_predict_layers * each
 
 
@@ -68,7 +68,7 @@ def _count(model: Model, experts: int) -> int:
     # A tied table has one name at both ends and counts once.
     first, last = embedding_program(model, layout), head_program(model, layout, Phase.TRAIN)
     total = sum((_named(first, model, experts) | _named(last, model, experts)).values())
-    total += model.index_layers * _indexer(model)
+    total += model.index_layers * indexer(model)
     layers = layers_of(model)
     counts = layers.counted()
     for kind, name in layers.names.items():
@@ -95,7 +95,7 @@ def _named(program: Program, model: Model, experts: int) -> dict[str, int]:
     }
 
 
-def _indexer(model: Model) -> int:
+def indexer(model: Model) -> int:
     """The indexer of sparse attention, as published for each of two kinds.
 
     DeepSeek-V3.2 (transformers 5.24.0 models/deepseek_v32): queries from their latent, one key with a LayerNorm, a

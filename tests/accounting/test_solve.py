@@ -61,7 +61,8 @@ def asked(
 
 
 def largest_tp(model: str, machine: str, tried: list[int], **values: object) -> int:
-    found = largest(degrees(asked(model, machine, **({"workload__sequence_length": 4096} | values)), tried))
+    question = asked(model, machine, **({"workload__sequence_length": 4096} | values))
+    found = largest(degrees(question, tried), question.states)
     assert found is not None
     return found.parallel.tp
 
@@ -167,7 +168,7 @@ def test_tokens_of_a_sharded_product_on_other_machines(tmp_path: Path) -> None:
 def smallest_mix(tmp_path: Path, width: int, devices: int, combine: str, link: str = "180 GB/s") -> tuple[float, int]:
     """Tokens on a device, and TP, of the best split."""
     question = asked(mlp(width), chip(tmp_path, link), parallelism__zero=3, step__combine=combine)
-    best = best_mix(list(mixes(question, devices)), question.work)
+    best = best_mix(list(mixes(question, devices)), question.work, question.states)
     assert best is not None
     return best.tokens_per_device(question.work), best.parallel.tp
 
@@ -262,7 +263,7 @@ def test_solve_tp(inside: Inside) -> None:
     assert [point["tp"] for point in document["points"]] == [1, 2, 4, 8]
     assert document["answer"] == document["points"][-1]
     for point in document["points"]:
-        assert point["compute_bound"] == (point["comm_s"] <= point["compute_s"])
+        assert point["compute_bound"] == all(one["comm_s"] <= one["compute_s"] for one in point["passes"].values())
         assert point["tokens_per_device"] == 8192 / point["tp"]
 
 
@@ -322,14 +323,14 @@ def test_no_answer_is_status_3(inside: Inside) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
-        (["tq"], 2, "unknown what 'tq'"),
+        (["tq"], 2, "unknown question 'tq'"),
         (["tp", "--model", "llama-3-8b"], 2, "nothing to price on"),
         (["tp", "--model", "llama-3-8b", "--hardware", "h100", "--dtype", "fp64"], 2, "gives no FLOP/s in fp64"),
         (["tp", "--model", "llama-3-8b", "--hardware", "h100", "--sublayer", "mpl"], 2, "unknown sublayer 'mpl'"),
         (["tp", "--model", "llama-3-8b", "--hardware", "h100", "--pass", "back"], 2, "unknown pass 'back'"),
         (["tp", "--model", "llama-3-8b", "--hardware", "h100", "--tp", "8..2"], 2, "empty range"),
         (["mix", "--model", "llama-3-8b", "--hardware", "h100"], 2, "how many devices there are is not said"),
-        (["mix", "--model", "llama-3-8b", "--hardware", "h100", "--dp", "4"], 2, "--dp is what is looked for"),
+        (["mix", "--model", "llama-3-8b", "--hardware", "h100", "--dp", "4"], 2, "parallelism.dp is what is looked for"),
         (["batch", "--model", "llama-3-8b", "--hardware", "h100", "--micro-batch", "4"], 2, "is what is looked for"),
         (["bandwidth", "--model", "llama-3-8b", "--tp", "2"], 2, "how long it took is not said"),
         (["bandwidth", "--model", "llama-3-8b", "--tp", "2", "--time", "3"], 2, "--time 3"),
@@ -337,9 +338,57 @@ def test_no_answer_is_status_3(inside: Inside) -> None:
         (["bandwidth", "--model", "llama-3-8b", "--tp", "2", "--time", "3s", "--group", "xp"], 2, "unknown group 'xp'"),
         (["tp", "--model", "llama-3-8b", "--hardware", "h100", "--time", "3s"], 2, "--time is for solve bandwidth"),
         (["tp", "--model", "llama-3-8b", "--hardware", "h100", "--efficiency", "1.5"], 2, "'1.5' is above 1"),
+        (["tp", "--model", "llama-3-8b", "--hardware", "h100", "--devices", "8"], 2, "is for solve mix"),
+        (["tp", "--model", "llama-3-8b", "--hardware", "h100", "--phase", "decode", "--pass", "backward"], 2, "no backward"),
+        (["tp", "--model", "llama-3-8b", "--hardware", "h100", "--pass", ""], 2, "unknown pass ''"),
+        (["tp", "--model", "llama-3-8b", "--hardware", "h100", "--sublayer", ""], 2, "a sublayer without a name"),
+        (["batch", "--model", "llama-3-8b", "--hardware", "h100", "--set", "workload.micro_batch_size=4"], 2, "looked for"),
+        (["mix", "--model", "llama-3-8b", "--hardware", "h100", "--devices", "16", "--set", "parallelism.tp=4"], 2, "looked for"),
+        (["mix", "--model", "llama-3-70b", "--hardware", "h100", "--devices", "16", "--pp", "3"], 3, "16 devices mod 3"),
+        (["batch", "--model", "llama-3-8b", "--hardware", "h100", "--set", "step.overlap=full"], 2, "is not asked about"),
+        (["bandwidth", "--model", "llama-3-8b", "--tp", "2", "--time", "1e-300s"], 2, "is no rate of a link"),
+        (["bandwidth", "--model", "llama-3-8b", "--tp", "2", "--time", "3s", "--pass", "forward"], 2, "--pass is for solve"),
+        (["tp", "--model", "{hidden_size: 64, num_hidden_layers: 2}", "--hardware", "h100"], 2, "does not give head_dim"),
     ],
 )  # fmt: skip
 def test_wrong_questions(inside: Inside, arguments: list[str], status: int, told: str) -> None:
     ran = inside("solve", *arguments)
     assert (ran.status, ran.out) == (status, "")
     assert told in ran.err
+
+
+@pytest.mark.parametrize("sublayer", ["embedding", "head", "loss", "attention", "mlp"])
+def test_sublayers_alone(inside: Inside, sublayer: str) -> None:
+    given = ("solve", "tp", "--model", "llama-3-8b", "--hardware", "h100", "--sublayer", sublayer, "--json")
+    ran = inside(*given)
+    assert ran.status in (0, 3)
+    assert ran.json["inputs"]["sublayers"] == [sublayer]
+    for sparse in ("mlp", "moe"):
+        assert inside("solve", "tp", "--model", "deepseek-v3", "--hardware", "h100", "--sublayer", sparse).status in (
+            0,
+            3,
+        )
+
+
+@pytest.mark.parametrize("job", ["deepseek-v3-h800", "mixtral-8x7b-h100"])
+def test_jobs_with_schedules_can_be_solved(inside: Inside, job: str) -> None:
+    """As many microbatches in a step as the job has, whatever their size."""
+    document = inside("solve", "tp", job, "--tp", "1,2", "--json").json
+    assert document["points"][0]["legal"]
+    assert document["inputs"]["microbatches"] > 1
+
+
+def test_what_must_fit_is_what_fits(inside: Inside) -> None:
+    given = ("solve", "batch", "--model", "llama-3-8b", "--hardware", "h100", "--json")
+    plain = inside(*given)
+    assert (plain.status, plain.json["answer"]["fits"]) == (0, False)
+    demanded = inside(*given, "--set", "memory.must_fit=true")
+    assert (demanded.status, demanded.json["answer"]) == (3, None)
+    assert "what is bound by compute does not fit" in demanded.err
+
+
+def test_gaps_below_the_largest_degree_are_told(inside: Inside) -> None:
+    ran = inside("solve", "tp", "--model", "gpt3-175b", "--hardware", "gaudi-3", "--phase", "prefill", "--convention",
+                 "textbook")  # fmt: skip
+    assert ran.status == 0
+    assert "bound by compute up to tp 8, but not at 2" in ran.out
