@@ -6,8 +6,8 @@ from commcalc.accounting.choices import Chip, Clock, Combine, Part, Scores, Stat
 from commcalc.accounting.compute import lacking_sizes
 from commcalc.accounting.memory import Memory, fullest, memory_of, misfits
 from commcalc.accounting.overlap import cannot_overlap, refused
-from commcalc.accounting.pricing import PricedLedger
-from commcalc.accounting.rows import AXES, Warn
+from commcalc.accounting.pricing import PricedLedger, Total, totals_of_stages
+from commcalc.accounting.rows import AXES, Stage, Warn
 from commcalc.accounting.step import Machine, Step, can_time, step_of
 from commcalc.errors import SpecError, raise_all
 from commcalc.network.cost import Algorithm
@@ -18,8 +18,10 @@ from commcalc.units import format_bytes, format_flops
 
 
 class Outlook(NamedTuple):
-    """Memory of every stage, and the step; None where a size, a rate or the machine is not known."""
+    """Totals of a step by stage, memory of every stage, and the step; None where sizes or the machine are not known."""
 
+    stages: tuple[Stage, ...]
+    totals: tuple[dict[str, Total], ...]
     memory: tuple[Memory, ...] | None
     step: Step | None
     warnings: tuple[Warn, ...]
@@ -32,21 +34,21 @@ def outlook_of(
     """What fits and how long it takes; `IllegalDegree` or `UsageError` for what was demanded and cannot be."""
     ledger = priced.ledger
     raise_all(refused(clock.overlap, ledger.parallel, ledger.work))
-    lacking = lacking_sizes(priced.ledger)
+    totals = totals_of_stages(priced, network, algorithm)
+    lacking = lacking_sizes(ledger)
     if lacking:
         why = f"memory and step are not counted: the model does not give {', '.join(lacking)}"
         if states != States() or clock != Clock():
             raise SpecError(why, where="memory or step", hint="give the sizes, or leave out what asks for them")
-        return Outlook(None, None, (), (why, _NOTHING_HIDDEN))
+        return Outlook(ledger.stages, totals, None, None, (), (why, _NOTHING_HIDDEN))
     memory = memory_of(ledger, states, chip.hbm_bytes)
     raise_all(misfits(memory, states))
     step = None
     if network is not None:
         step = step_of(priced, Machine(chip, network, algorithm), clock, states)
     said = [*_of_memory(priced, states), *_of_step(priced, chip, clock, step)]
-    return Outlook(
-        memory, step, tuple(_warnings(priced, chip, states, clock, memory, timed=network is not None)), tuple(said)
-    )
+    warnings = _warnings(priced, chip, states, clock, memory, timed=network is not None)
+    return Outlook(ledger.stages, totals, memory, step, tuple(warnings), tuple(said))
 
 
 _NOTHING_HIDDEN = "no communication is hidden behind compute"

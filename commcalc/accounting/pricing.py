@@ -170,8 +170,29 @@ def _stage_seconds(ledger: Ledger, entries: list[Entry], stage: Stage, network: 
     return sum(entry.time_s * ledger.times_in_step(entry.row, stage) for entry in each)
 
 
+def totals_of_stages(
+    priced: PricedLedger, network: Network | None, algorithm: Algorithm = Algorithm.AUTO
+) -> tuple[dict[str, Total], ...]:
+    """What a step of each stage adds up to, by group, in order; embedding and head on theirs."""
+    ledger, first = priced.ledger, priced.totals["step"]
+    if len(ledger.stages) == 1:
+        return (first,)
+    known: dict[tuple[tuple[str, int], ...], dict[str, Total]] = {tuple(ledger.stage.times.items()): first}
+    for stage in ledger.stages:
+        key = tuple(stage.times.items())
+        if key not in known:
+            counted = [
+                (entry, ledger.times_in_step(entry.row, stage))
+                for entry in stage_entries(priced, stage, network, algorithm)
+            ]
+            there = {entry.row.group for entry, times in counted if times}
+            groups = [group for group in GROUPS if group in first or group in there]
+            known[key] = _by_group(counted, groups, network is not None)
+    return tuple(known[tuple(stage.times.items())] for stage in ledger.stages)
+
+
 def stage_entries(
-    priced: PricedLedger, stage: Stage, network: Network, algorithm: Algorithm = Algorithm.AUTO
+    priced: PricedLedger, stage: Stage, network: Network | None, algorithm: Algorithm = Algorithm.AUTO
 ) -> list[Entry]:
     """The priced rows of any stage."""
     if stage == priced.ledger.stage:
@@ -180,7 +201,7 @@ def stage_entries(
 
 
 def _of_stage(
-    ledger: Ledger, entries: list[Entry], stage: Stage, network: Network, algorithm: Algorithm
+    ledger: Ledger, entries: list[Entry], stage: Stage, network: Network | None, algorithm: Algorithm
 ) -> list[Entry]:
     """The rows of programs, which stages share, and those of a stage."""
     its_own = [_entry(row, ledger, network, algorithm) for row in rows_of_stage(ledger, stage)]

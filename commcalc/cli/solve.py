@@ -29,9 +29,9 @@ EXAMPLES = """\b
 Examples:
   commcalc solve tp --model llama-3-70b --hardware h100 --sp --seq 8K
   commcalc solve batch --model llama-3-8b --hardware h100 --dp 64 --zero 3
-  commcalc solve mix --model llama-3-70b --hardware tpu-v5p --devices 256 --zero 3
+  commcalc solve mix --model llama-3-8b --hardware h100 --devices 64 --zero 3
   commcalc solve tp --model llama-3-70b --hardware h100 --phase decode --json
-  commcalc solve bandwidth --model llama-3-70b --tp 2 --phase prefill --time 4.43s
+  commcalc solve bandwidth --model llama-2-70b --tp 2 --seq 2K --time 13.3s
 """
 MOST_ASKED, MOST_BYTES_PER_S = 1000, 1e18
 

@@ -10,13 +10,13 @@ from commcalc.accounting.explain import counted, explain_row
 from commcalc.accounting.ledger import Ledger
 from commcalc.accounting.links import evidence_record
 from commcalc.accounting.outlook import Outlook
-from commcalc.accounting.pricing import Entry, PricedLedger, Total
+from commcalc.accounting.pricing import Entry, PricedLedger
 from commcalc.accounting.programs import PREDICTION
 from commcalc.accounting.rows import GROUPS, Row
 from commcalc.catalog.hardware import hardware_values
 from commcalc.catalog.job import Job
 from commcalc.network.hierarchy import Phase, Priced
-from commcalc.report.step import outlook_documents
+from commcalc.report.step import outlook_documents, totals_record
 from commcalc.report.table import Column, Table
 from commcalc.transformer.spec import MADE_DIMS
 from commcalc.transformer.work import Framework
@@ -53,10 +53,7 @@ def ledger_document(
             | ({"explain": explain_row(entry, priced)} if explain else {})
             for entry in priced.entries
         ],
-        "totals": {
-            scope: {group: _total(total) for group, total in groups.items()} for scope, groups in priced.totals.items()
-        }
-        | _by_kind(priced),
+        "totals": {scope: totals_record(groups) for scope, groups in priced.totals.items()} | _by_kind(priced),
         **outlook_documents(outlook),
     }
     if tensors is not None:
@@ -70,11 +67,7 @@ def _by_kind(priced: PricedLedger) -> dict[str, object]:
     """The block by kind, where a model's layers differ."""
     if len(priced.blocks) == 1:
         return {}
-    return {
-        "blocks": {
-            name: {group: _total(total) for group, total in groups.items()} for name, groups in priced.blocks.items()
-        }
-    }
+    return {"blocks": {name: totals_record(groups) for name, groups in priced.blocks.items()}}
 
 
 def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
@@ -183,15 +176,6 @@ def _phase(phase: Phase) -> dict[str, object]:
         "payload_bytes": phase.payload_bytes,
         "time_s": phase.cost.time_s,
         "algorithm": phase.cost.algorithm,
-    }
-
-
-def _total(total: Total) -> dict[str, object]:
-    return {
-        "count": total.calls,
-        "payload_bytes": total.payload_bytes,
-        "wire_bytes": total.wire_bytes,
-        "time_s": total.time_s,
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from commcalc.accounting.memory import Memory, fullest
 from commcalc.accounting.outlook import Outlook
+from commcalc.accounting.pricing import Total
 from commcalc.accounting.step import Decode, StageTime, Step
 from commcalc.report.table import Column, Table
 from commcalc.units import format_binary, format_bytes, format_seconds
@@ -104,29 +105,68 @@ def _block(step: Step) -> dict[str, object]:
 
 
 def _stages(outlook: Outlook) -> list[dict[str, object]]:
-    """One record a stage: its memory, and where it is timed its times."""
-    times: Sequence[StageTime | None] = outlook.step.stages if outlook.step else [None] * len(outlook.memory or ())
+    """One record a stage: its layers, what it moves in a step, its memory, and where it is timed its times."""
+    count = len(outlook.stages)
+    times: Sequence[StageTime | None] = outlook.step.stages if outlook.step else [None] * count
+    memories: Sequence[Memory | None] = outlook.memory or [None] * count
     return [
         {
-            "stage": memory.stage,
-            "memory_bytes": memory.total,
+            "stage": stage.number,
+            "layers": stage.layers,
+            "memory_bytes": memory.total if memory else None,
             "compute_s": one.compute_s if one else None,
             "comm_s": one.comm_s if one else None,
             "exposed_s": one.exposed_s if one else None,
             "once_exposed_s": one.once_exposed_s if one else None,
+            "totals": totals_record(totals),
         }
-        for memory, one in zip(outlook.memory or (), times, strict=True)
+        for stage, totals, memory, one in zip(outlook.stages, outlook.totals, memories, times, strict=True)
     ]
+
+
+def totals_record(totals: Mapping[str, Total]) -> dict[str, object]:
+    """What the rows of each group add up to."""
+    return {
+        group: {
+            "count": total.calls,
+            "payload_bytes": total.payload_bytes,
+            "wire_bytes": total.wire_bytes,
+            "time_s": total.time_s,
+        }
+        for group, total in totals.items()
+    }
 
 
 def outlook_tables(outlook: Outlook) -> list[Table]:
     """Memory, then the step, as far as they are known."""
-    found = []
+    found = [_stages_table(outlook)] if len(outlook.stages) > 1 else []
     if outlook.memory:
         found.append(_memory_table(fullest(outlook.memory), len(outlook.memory)))
     if outlook.step:
         found.append(_step_table(outlook.step))
     return found
+
+
+def _stages_table(outlook: Outlook) -> Table:
+    """A line for stages in a row that are alike."""
+    rows: list[tuple[str, tuple[str, ...]]] = []
+    for record, totals in zip(_stages(outlook), outlook.totals, strict=True):
+        seconds = (record["compute_s"], record["exposed_s"])
+        cells = (
+            str(record["layers"]),
+            format_bytes(totals["all"].wire_bytes),
+            "" if record["memory_bytes"] is None else format_bytes(int(str(record["memory_bytes"]))),
+            *("" if value is None else format_seconds(float(str(value))) for value in seconds),
+        )
+        number = str(record["stage"])
+        if rows and rows[-1][1] == cells:
+            number = f"{rows.pop()[0].partition('..')[0]}..{number}"
+        rows.append((number, cells))
+    columns = (
+        Column("stage"), Column("layers", True), Column("wire bytes in a step", True), Column("memory", True),
+        Column("compute of a microbatch", True), Column("exposed", True),
+    )  # fmt: skip
+    return Table("Stages", columns, tuple((number, *cells) for number, cells in rows))
 
 
 def _memory_table(memory: Memory, stages: int) -> Table:

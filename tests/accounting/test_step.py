@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from commcalc.accounting.choices import Combine, Scores
 from commcalc.accounting.compute import Flops, computed, pairs_of
+from commcalc.accounting.ledger import build
 from commcalc.accounting.overlap import Window, expose
 from commcalc.accounting.pipeline import bubble
 from commcalc.accounting.pricing import stage_entries
@@ -181,6 +182,30 @@ def test_stages_have_times_of_their_own() -> None:
     head = 3 * 2 * 4096 * 128256 * 4096
     assert last - first == pytest.approx(head / 989e12, rel=1e-3)
     assert found.step.slowest.stage == 3
+
+
+def test_every_stage_has_totals_of_its_own() -> None:
+    """The embedding's reduction and its table's gradients on the first, head and loss on the last, messages between."""
+    asked = {
+        "parallelism__tp": 2, "parallelism__pp": 4, "parallelism__dp": 2, "workload__global_batch_size": 16,
+        "parallelism__zero": 1,
+    }  # fmt: skip
+    found, job = look("llama-3-8b", "h100", **asked), question("llama-3-8b", "h100", **asked)
+    message, reduced = 4096 * 4096 * 2, 4096 * 4096 * 2
+    for number, totals in enumerate(found.totals):
+        ledger = build(job.model, job.parallel, job.work, job.convention, number)
+        rows = [(row, ledger.times_in_step(row)) for row in ledger.rows]
+        for group in ("tp", "pp", "dp", "all"):
+            wire = sum(row.wire_bytes * times for row, times in rows if group in (row.group, "all"))
+            assert totals[group].wire_bytes == wire, (number, group)
+        sends = 8 * (1 if number in (0, 3) else 2)
+        assert totals["pp"].payload_bytes == sends * message
+        # Two reductions a layer and pass; one more of the embedding, and of the head's input with three of the loss.
+        ends = {0: 8 * reduced, 3: 8 * (reduced + 3 * 4096 * 4)}.get(number, 0)
+        assert totals["tp"].payload_bytes == 8 * 8 * 4 * reduced + ends
+    assert [totals["dp"].payload_bytes > found.totals[1]["dp"].payload_bytes for totals in found.totals] == [
+        True, False, False, True,
+    ]  # fmt: skip
 
 
 def test_days_of_training() -> None:
