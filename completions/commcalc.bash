@@ -29,7 +29,7 @@ _commcalc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     if (( COMP_CWORD == 1 )); then
-        _commcalc_words ledger matmul reshard shard collective busbw calibrate degrees solve verify completions presets --help --version
+        _commcalc_words ledger compare matmul reshard shard collective busbw calibrate degrees solve verify completions presets --help --version
         return
     fi
     case $command in
@@ -221,6 +221,129 @@ _commcalc() {
             :
             return ;;
         "ledger":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
+        "compare":--model)
+            :
+            return ;;
+        "compare":--hardware)
+            :
+            return ;;
+        "compare":--layout)
+            :
+            return ;;
+        "compare":--framework)
+            :
+            return ;;
+        "compare":--tp)
+            :
+            return ;;
+        "compare":--cp)
+            :
+            return ;;
+        "compare":--ep)
+            :
+            return ;;
+        "compare":--pp)
+            :
+            return ;;
+        "compare":--dp)
+            :
+            return ;;
+        "compare":--zero)
+            :
+            return ;;
+        "compare":--seq)
+            :
+            return ;;
+        "compare":--micro-batch)
+            :
+            return ;;
+        "compare":--global-batch)
+            :
+            return ;;
+        "compare":--dtype)
+            :
+            return ;;
+        "compare":--phase)
+            :
+            return ;;
+        "compare":--recompute)
+            :
+            return ;;
+        "compare":--cp-comm)
+            _commcalc_words ring all_gather ulysses
+            return ;;
+        "compare":--etp)
+            :
+            return ;;
+        "compare":--dispatch)
+            _commcalc_words all_to_all all_gather deduplicated
+            return ;;
+        "compare":--dp-shard)
+            :
+            return ;;
+        "compare":--schedule)
+            _commcalc_words 1f1b interleaved zb1p dualpipe
+            return ;;
+        "compare":--virtual-stages)
+            :
+            return ;;
+        "compare":--order)
+            :
+            return ;;
+        "compare":--kv)
+            _commcalc_words refuse replicate gather
+            return ;;
+        "compare":--grad-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "compare":--attention)
+            _commcalc_words flash unfused
+            return ;;
+        "compare":--optimizer)
+            _commcalc_words adam momentum sgd
+            return ;;
+        "compare":--efficiency)
+            :
+            return ;;
+        "compare":--overlap)
+            _commcalc_words tp cp ep dp pp none full
+            return ;;
+        "compare":--combine)
+            _commcalc_words added largest
+            return ;;
+        "compare":--scores)
+            _commcalc_words full causal
+            return ;;
+        "compare":--bandwidth)
+            :
+            return ;;
+        "compare":--latency)
+            :
+            return ;;
+        "compare":--call-latency)
+            :
+            return ;;
+        "compare":--algorithm)
+            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical measured
+            return ;;
+        "compare":--convention)
+            _commcalc_words exact textbook
+            return ;;
+        "compare":--set)
+            :
+            return ;;
+        "compare":--baseline)
+            :
+            return ;;
+        "compare":--pivot)
+            :
+            return ;;
+        "compare":--plot)
+            :
+            return ;;
+        "compare":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
         "matmul":--mesh)
@@ -694,6 +817,14 @@ _commcalc() {
         "ledger")
             if [[ $cur == -* ]]; then
                 _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --recompute-layers --attention --dropout --no-dropout --param-dtype --optimizer --moment-dtype --master-dtype --main-grad-dtype --kv-dtype --offload --host-memory --must-fit --no-must-fit --efficiency --hbm-efficiency --overlap --combine --scores --train-tokens --call-latency --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --no-color --help -h
+            else
+                _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
+                _commcalc_own jobs
+                _commcalc_files
+            fi ;;
+        "compare")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --model --hardware --layout --framework --tp --cp --ep --pp --dp --zero --seq --micro-batch --global-batch --dtype --phase --recompute --sp --no-sp --cp-comm --etp --dispatch --dp-shard --schedule --virtual-stages --order --kv --grad-dtype --regather --no-regather --reshard --no-reshard --attention --optimizer --efficiency --overlap --combine --scores --bandwidth --latency --call-latency --algorithm --convention --set --baseline --pivot --plot --format --json --no-color --help -h
             else
                 _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs

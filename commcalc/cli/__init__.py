@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Subcommand: the module behind it, and in that the function, or the group of its own subcommands.
 COMMANDS = {
     "ledger": "ledger",
+    "compare": "compare",
     "matmul": "matmul",
     "reshard": "reshard",
     "shard": "shard",
@@ -35,6 +36,7 @@ HELP = """How many bytes a sharding moves, over which links, and how long.
 Examples:
   commcalc ledger
   commcalc ledger --model llama-3-70b --hardware h100 --tp 8 --json
+  commcalc compare --model llama-3-70b --hardware h100 --tp 1,2,4,8
   commcalc matmul "A[I, J_X] @ B[J, K]" --mesh X=4 --dim I=1K,J=4K,K=8K
   commcalc collective all_reduce --bytes 1GiB --group-size 8 --hardware h100
   commcalc busbw all_reduce --group-size 8 --busbw 370GB/s --link 450GB/s
@@ -88,7 +90,7 @@ def _invoke(args: Sequence[str]) -> int:
     from commcalc.errors import UsageError, nearest
 
     try:
-        status = application(args)(list(args), prog_name="commcalc", standalone_mode=False)
+        status = application(args)(spelled_out(args), prog_name="commcalc", standalone_mode=False)
     except NoArgsIsHelpError as problem:
         say(problem.format_message())
         return 2
@@ -110,6 +112,21 @@ def _invoke(args: Sequence[str]) -> int:
     except OSError as problem:  # and to a full disk
         raise CannotWrite(problem) from None
     return status if isinstance(status, int) else 0
+
+
+def spelled_out(args: Sequence[str]) -> list[str]:
+    """The arguments, with the value that ``compare --plot`` has without a file: Typer knows none that may be left out.
+
+    >>> spelled_out(["compare", "--plot", "--json"])
+    ['compare', '--plot=terminal', '--json']
+    """
+    found = list(args)
+    for at, arg in enumerate(found):
+        following = found[at + 1] if at + 1 < len(found) else "-"
+        is_file = "." in following and not following.startswith("-") and not following.endswith((".yaml", ".yml"))
+        if arg == "--plot" and found[0] == "compare" and not is_file:
+            found[at] = "--plot=terminal"
+    return found
 
 
 def _lowered(message: str) -> str:

@@ -1,0 +1,102 @@
+"""Layouts and degrees side by side: one candidate priced as any ledger, with what a reviewer compares."""
+
+from typing import NamedTuple
+
+from commcalc.accounting.choices import Chip, Clock, States
+from commcalc.accounting.draft import Draft
+from commcalc.accounting.ledger import build
+from commcalc.accounting.memory import Memory, fullest
+from commcalc.accounting.outlook import Outlook, outlook_of
+from commcalc.accounting.pricing import PricedLedger, price_ledger
+from commcalc.algebra.collective import Convention
+from commcalc.errors import CommcalcError
+from commcalc.network.cost import Algorithm
+from commcalc.network.link import Network
+from commcalc.transformer.spec import Model
+from commcalc.transformer.work import Parallelism, Workload
+
+
+class Candidate(NamedTuple):
+    """One combination: the question, and the names of model and machine in it."""
+
+    model: Model
+    hardware: str | None
+    parallel: Parallelism
+    work: Workload
+    convention: Convention
+    network: Network | None
+    chip: Chip
+    algorithm: Algorithm
+    states: States
+    clock: Clock
+
+
+class Compared(NamedTuple):
+    """A candidate with its answer; ``reason`` says why there is none."""
+
+    candidate: Candidate
+    priced: PricedLedger | None = None
+    outlook: Outlook | None = None
+    stream_bytes: int | None = None
+    reason: str | None = None
+
+    @property
+    def memory(self) -> Memory | None:
+        """Of the stage that needs most."""
+        return fullest(self.outlook.memory) if self.outlook and self.outlook.memory else None
+
+    @property
+    def levels(self) -> dict[str, list[str]]:
+        """The levels that each group rides on, innermost first; none where nothing is priced."""
+        found: dict[str, list[str]] = {}
+        if self.priced is None or self.candidate.network is None:
+            return found
+        order = [level.name for level in self.candidate.network.levels]
+        for entry in self.priced.entries:
+            if entry.priced is None or not self.priced.ledger.times_in_step(entry.row):
+                continue
+            ridden = found.setdefault(entry.row.group, [])
+            ridden += [phase.level for phase in entry.priced.phases] or [entry.priced.level]
+        return {group: [name for name in order if name in ridden] for group, ridden in found.items()}
+
+    @property
+    def crossing_bytes(self) -> dict[str, int]:
+        """Wire bytes of a step, by group, of calls that leave the innermost level."""
+        found: dict[str, int] = {}
+        if self.priced is None or self.candidate.network is None:
+            return found
+        inner = self.candidate.network.levels[0].name
+        for entry in self.priced.entries:
+            times = self.priced.ledger.times_in_step(entry.row)
+            if entry.priced is None or not times:
+                continue
+            ridden = {phase.level for phase in entry.priced.phases} or {entry.priced.level}
+            if ridden != {inner}:
+                found[entry.row.group] = found.get(entry.row.group, 0) + entry.row.wire_bytes * times
+        return found
+
+
+def compare(candidate: Candidate) -> Compared:
+    """Price one combination; one that has no legal answer is told with all that stands against it.
+
+    Whatever is wrong in another way (`errors.NO_LEGAL_ANSWER` apart) is raised.
+    """
+    one = candidate
+    try:
+        ledger = build(one.model, one.parallel, one.work, one.convention)
+        priced = price_ledger(ledger, one.network, one.algorithm)
+        outlook = outlook_of(priced, one.chip, one.network, one.algorithm, one.states, one.clock)
+    except CommcalcError as problem:
+        return Compared(one, reason=not_legal(problem))
+    draft = Draft(one.model, ledger.parallel, one.work, one.convention, ledger.programs, ledger.sizes)
+    stream = ledger.layout.stream_of("T", "D")
+    return Compared(one, priced, outlook, int(draft.own(stream.local_size(one.work.dtype.bits)).value(ledger.sizes)))
+
+
+def not_legal(problem: CommcalcError) -> str:
+    """What stands against a combination that has no legal answer; anything else is raised again."""
+    from commcalc.errors import NO_LEGAL_ANSWER
+
+    if any(one.status != NO_LEGAL_ANSWER for one in problem.problems):
+        raise problem
+    return "; ".join(dict.fromkeys(one.message for one in problem.problems))

@@ -1,0 +1,283 @@
+"""``commcalc compare``: layouts, degrees and machines side by side."""
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Annotated, Any
+
+import typer
+
+from commcalc.accounting.comparison import Candidate, Compared
+from commcalc.accounting.comparison import compare as priced
+from commcalc.catalog.assign import Assignment
+from commcalc.catalog.job import Job, Request, resolve_job
+from commcalc.cli import options as o
+from commcalc.cli.output import Format, colour_of_terminal, say, warn, width_of_terminal, write
+from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, UnknownName, UsageError
+from commcalc.ranges import parse_range
+
+EXAMPLES = """\b
+Examples:
+  commcalc compare --model llama-3-70b --hardware h100 --tp 1,2,4,8 --seq 8K
+  commcalc compare --model gpt3-175b --hardware h100,a100 --tp 4..16:x2 --pivot tp
+  commcalc compare --tp 8 --layout megatron,megatron-sp --baseline first
+  commcalc compare --model llama-3-8b --hardware h100 --dp 8 --zero 0,1,2,3
+  commcalc compare --tp 2,4,8 --micro-batch 1,8 --efficiency 0.6 --plot
+  commcalc compare --tp 2,4,8 --json
+"""
+MOST = 1000
+# What --plot without a file stands for (`cli.spelled_out`).
+TERMINAL = "terminal"
+# Lists, by the name of their parameter: the path they set, the option, and whether they are numbers.
+LISTS: Mapping[str, tuple[str, str, bool]] = {
+    "layout_list": ("parallelism.layout", "--layout", False),
+    "framework_list": ("parallelism.framework", "--framework", False),
+    "tp_list": ("parallelism.tp", "--tp", True),
+    "cp_list": ("parallelism.cp", "--cp", True),
+    "ep_list": ("parallelism.ep", "--ep", True),
+    "pp_list": ("parallelism.pp", "--pp", True),
+    "dp_list": ("parallelism.dp", "--dp", True),
+    "zero_list": ("parallelism.zero", "--zero", False),
+    "seq_list": ("workload.sequence_length", "--seq", True),
+    "micro_batch_list": ("workload.micro_batch_size", "--micro-batch", True),
+    "global_batch_list": ("workload.global_batch_size", "--global-batch", True),
+    "dtype_list": ("workload.dtype", "--dtype", False),
+    "phase_list": ("workload.phase", "--phase", False),
+    "recompute_list": ("workload.recompute", "--recompute", False),
+}
+# Warnings that a column says, or that belong to one combination.
+TOLD = ("does-not-fit", "tp-crosses-level", "kv-replicated", "uneven-stages")
+
+
+def _list(option: str, what: str) -> Any:
+    return typer.Option(option, metavar="LIST", help=what, show_default=False)
+
+
+@o.with_examples(EXAMPLES)
+def compare(
+    ctx: typer.Context,
+    job: Annotated[
+        o.Text, typer.Argument(metavar="[JOB]", help="Job preset, YAML file, or - for stdin.", show_default=False)
+    ] = None,
+    models: Annotated[o.Text, _list("--model", "Models.")] = None,
+    machines: Annotated[o.Text, _list("--hardware", "Machines.")] = None,
+    layout_list: Annotated[o.Text, _list("--layout", "Layouts on the TP axis.")] = None,
+    framework_list: Annotated[o.Text, _list("--framework", "Whose habits.")] = None,
+    tp_list: Annotated[o.Text, _list("--tp", "Tensor-parallel degrees, like 1,2,4 or 1..64:x2.")] = None,
+    cp_list: Annotated[o.Text, _list("--cp", "Context-parallel degrees.")] = None,
+    ep_list: Annotated[o.Text, _list("--ep", "Expert-parallel degrees.")] = None,
+    pp_list: Annotated[o.Text, _list("--pp", "Pipeline stages.")] = None,
+    dp_list: Annotated[o.Text, _list("--dp", "Data-parallel degrees.")] = None,
+    zero_list: Annotated[o.Text, _list("--zero", "ZeRO stages.")] = None,
+    seq_list: Annotated[o.Text, _list("--seq", "Sequence lengths, like 8K,128K.")] = None,
+    micro_batch_list: Annotated[o.Text, _list("--micro-batch", "Sequences of a microbatch.")] = None,
+    global_batch_list: Annotated[o.Text, _list("--global-batch", "Sequences of a step.")] = None,
+    dtype_list: Annotated[o.Text, _list("--dtype", "Element types of activations.")] = None,
+    phase_list: Annotated[o.Text, _list("--phase", "train, prefill, decode.")] = None,
+    recompute_list: Annotated[o.Text, _list("--recompute", "none, selective, full.")] = None,
+    sp: o.Sp = None,
+    cp_comm: o.CpComm = None,
+    etp: o.Etp = None,
+    dispatch: o.Dispatch = None,
+    dp_shard: o.DpShard = None,
+    schedule: o.Schedule = None,
+    virtual_stages: o.VirtualStages = None,
+    order: o.Order = None,
+    kv: o.Kv = None,
+    grad_dtype: o.GradDtype = None,
+    regather: o.Regather = None,
+    reshard: o.Reshard = None,
+    attention: o.AttentionOption = None,
+    optimizer: o.Optimizer = None,
+    efficiency: o.Efficiency = None,
+    overlap_groups: o.Overlap = None,
+    combine: o.CombineOption = None,
+    scores: o.ScoresOption = None,
+    bandwidth: o.Bandwidth = None,
+    latency: o.Latency = None,
+    call_latency: o.CallLatency = None,
+    algorithm: o.AlgorithmOption = None,
+    convention: o.ConventionOption = None,
+    set_: o.Set = None,
+    baseline: Annotated[
+        o.Text, typer.Option("--baseline", metavar="first|KEY=VALUE,...", help="Ratios to a row.", show_default=False)
+    ] = None,
+    pivot: Annotated[
+        o.Text, typer.Option("--pivot", metavar="FIELD", help="Its values as columns, like tp.", show_default=False)
+    ] = None,
+    plot: Annotated[
+        o.Text,
+        typer.Option("--plot", metavar="[FILE]", help="Bars: in the terminal, or as .svg or .png.", show_default=False),
+    ] = None,
+    format_: o.FormatOption = None,
+    json_: o.Json = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """Layouts, degrees and machines side by side: a row for every combination.
+
+    A combination that is not legal is a row that says why; the exit status is 3 where none is legal.
+    """
+    from commcalc.report import compare as report
+
+    style = o.format_from(ctx.params)
+    found, labels = _compared(ctx.params)
+    records = [report.row_record(one) for one in found]
+    at = _baseline(baseline, labels)
+    if pivot is not None and (not labels or pivot not in labels[0]):
+        raise UnknownName("field that varies", pivot, list(labels[0]), where=f"--pivot {pivot[:60]}")
+    if plot is not None and plot != TERMINAL:
+        from commcalc.report.picture import draw
+
+        draw(records, labels, plot)
+    said = _shared(found)
+    warn(_warnings(found))
+    if style is Format.JSON:
+        from commcalc.report.json import render_json
+
+        write(render_json(report.document(records, list(labels[0]), said, at)))
+    elif style is Format.JSONL:
+        from commcalc.report.json import render_jsonl
+
+        write(render_jsonl(records))
+    else:
+        write(_text(report, records, labels, said, style, at, pivot=pivot, plot=plot == TERMINAL, no_color=no_color))
+    if not any(record["legal"] for record in records):
+        say(f"error: none of {len(records)} combinations is legal")
+        raise typer.Exit(NO_LEGAL_ANSWER)
+
+
+def _text(
+    report: Any,
+    records: Sequence[Mapping[str, Any]],
+    labels: Sequence[Mapping[str, str]],
+    said: Sequence[str],
+    style: Format,
+    at: int | None,
+    *,
+    pivot: str | None,
+    plot: bool,
+    no_color: bool,
+) -> str:
+    from commcalc.report.table import Terminal, folded, render, render_csv, render_markdown
+
+    if style is Format.CSV:
+        return render_csv([report.flat(record) for record in records])
+    tables = report.pivoted(records, labels, pivot) if pivot else [report.comparison_table(records, labels, at)]
+    bars = f"\n{report.bars(records, labels)}" if plot else ""
+    tail = "Assumptions\n" + "".join(f"- {line}\n" for line in said)
+    if style is Format.MARKDOWN:
+        return f"{render_markdown(tables)}{bars}\n{tail}"
+    terminal = Terminal(width_of_terminal(os.environ), colour_of_terminal(os.environ, no_color))
+    return f"{render(tables, terminal)}{bars}\n{folded(tail, terminal.width)}"
+
+
+def _compared(params: Mapping[str, Any]) -> tuple[list[Compared], list[dict[str, str]]]:
+    """Every combination with its answer, and the values of the fields that vary."""
+    base = o.request_from(params)
+    varied = _varied(params)
+    total = 1
+    for values in varied.values():
+        total *= len(values)
+    if total > MOST:
+        raise UsageError(
+            f"{total:,} combinations; at most {MOST:,} are compared", where="compare", hint="commcalc sweep takes more"
+        )
+    several = [name for name, values in varied.items() if len(values) > 1]
+    found, labels = [], []
+    for one in product(*varied.values()):
+        chosen = dict(zip(varied, one, strict=True))
+        found.append(_one(_request(base, chosen)))
+        labels.append({name: chosen[name] for name in several})
+    return found, labels
+
+
+def _varied(params: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The values of every list that was given, by option without its dashes."""
+    found: dict[str, list[str]] = {}
+    for name in ("models", "machines"):
+        given = params.get(name)
+        if given is not None:
+            # A model written as its fields has commas of its own.
+            option = {"models": "model", "machines": "hardware"}[name]
+            found[option] = [given] if given.lstrip().startswith("{") else _words(given, f"--{option}")
+    for name, (_, option, numbers) in LISTS.items():
+        given = params.get(name)
+        if given is not None:
+            found[option.removeprefix("--")] = _numbers(given, option) if numbers else _words(given, option)
+    return found
+
+
+def _words(given: str, option: str) -> list[str]:
+    words = [word.strip() for word in given.split(",")]
+    if not all(words):
+        raise UsageError("an empty value in a list", where=f"{option} {given[:60]}", hint="write it like a,b")
+    return list(dict.fromkeys(words))
+
+
+def _numbers(given: str, option: str) -> list[str]:
+    try:
+        return [str(number) for number in parse_range(given)]
+    except CommcalcError as problem:
+        problem.where = f"{option} {given[:60]}"
+        raise
+
+
+def _request(base: Request, chosen: Mapping[str, str]) -> Request:
+    paths = {option.removeprefix("--"): path for path, option, _ in LISTS.values()}
+    assignments = [
+        Assignment(paths[name], value, f"--{name} {value[:60]}") for name, value in chosen.items() if name in paths
+    ]
+    return base._replace(
+        model=chosen.get("model", base.model), hardware=chosen.get("hardware", base.hardware),
+        assignments=[*base.assignments, *assignments],
+    )  # fmt: skip
+
+
+def _one(request: Request) -> Compared:
+    job = resolve_job(request)
+    return priced(_candidate(job))
+
+
+def _candidate(job: Job) -> Candidate:
+    hardware = job.hardware
+    return Candidate(
+        job.model, hardware.name if hardware else None, job.parallel, job.work, job.convention,
+        hardware.network if hardware else None, job.chip, job.algorithm, job.states, job.clock,
+    )  # fmt: skip
+
+
+def _baseline(given: str | None, labels: Sequence[Mapping[str, str]]) -> int | None:
+    """The row that ratios are to."""
+    if given is None:
+        return None
+    if given == "first":
+        return 0
+    wanted: dict[str, str] = {}
+    for part in given.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or name.strip() not in labels[0]:
+            known = list(labels[0])
+            raise UnknownName("field that varies", name.strip(), known, where=f"--baseline {given[:60]}")
+        wanted[name.strip()] = value.strip()
+    for at, label in enumerate(labels):
+        if all(label[name] == value for name, value in wanted.items()):
+            return at
+    raise UsageError("no combination has these values", where=f"--baseline {given[:60]}", hint="--baseline first")
+
+
+def _shared(found: Sequence[Compared]) -> list[str]:
+    """What all answers rest on."""
+    each = [(*one.priced.assumptions, *one.outlook.assumptions) for one in found if one.priced and one.outlook]
+    if not each:
+        return []
+    return [line for line in each[0] if all(line in other for other in each)]
+
+
+def _warnings(found: Sequence[Compared]) -> list[tuple[str, str]]:
+    """What is to be said once, of whichever combination."""
+    told: dict[tuple[str, str], None] = {}
+    for one in found:
+        for warning in (*one.priced.warnings, *one.outlook.warnings) if one.priced and one.outlook else ():
+            if warning.code not in TOLD:
+                told.setdefault((warning.code, warning.message))
+    return list(told)
