@@ -19,7 +19,7 @@ from commcalc.ranges import parse_range
 EXAMPLES = """\b
 Examples:
   commcalc compare --model llama-3-70b --hardware h100 --tp 1,2,4,8 --seq 8K
-  commcalc compare --model gpt3-175b --hardware h100,a100 --tp 4..16:x2 --pivot tp
+  commcalc compare --model gpt3-175b --hardware h100 --tp 4..16:x2 --pivot tp
   commcalc compare --tp 8 --layout megatron,megatron-sp --baseline first
   commcalc compare --model llama-3-8b --hardware h100 --dp 8 --zero 0,1,2,3
   commcalc compare --tp 2,4,8 --micro-batch 1,8 --efficiency 0.6 --plot
@@ -161,7 +161,7 @@ def _text(
     from commcalc.report.table import Terminal, folded, render, render_csv, render_markdown
 
     if style is Format.CSV:
-        return render_csv([report.flat(record) for record in records])
+        return render_csv(report.flattened(records))
     tables = report.pivoted(records, labels, pivot) if pivot else [report.comparison_table(records, labels, at)]
     bars = f"\n{report.bars(records, labels)}" if plot else ""
     tail = "Assumptions\n" + "".join(f"- {line}\n" for line in said)

@@ -183,6 +183,19 @@ def flat(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def flattened(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """All records in one level with the same keys; empty where a record has none of a key."""
+    rows = [flat(record) for record in records]
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    # What groups ride on stands together, whichever combination has them.
+    keys.sort(key=lambda key: ("levels.", "crossing_bytes.", "warnings").index(_start(key)) if _start(key) else -1)
+    return [{key: row.get(key) for key in keys} for row in rows]
+
+
+def _start(key: str) -> str:
+    return next((start for start in ("levels.", "crossing_bytes.", "warnings") if key.startswith(start)), "")
+
+
 def comparison_table(
     records: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, str]], baseline: int | None
 ) -> Table:

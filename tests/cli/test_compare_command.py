@@ -223,6 +223,8 @@ def test_every_format_holds_the_same(inside: Inside) -> None:
     table = list(csv.DictReader(io.StringIO(inside(*given, "--format", "csv").out)))
     assert [row["block.wire_bytes"] for row in table] == [str(document["rows"][0]["block"]["wire_bytes"]), ""]
     assert table[0]["levels.tp"] == "nvlink"
+    mixed = list(csv.DictReader(io.StringIO(inside("compare", *LLAMA, "--tp", "1,2", "--format", "csv").out)))
+    assert [row["levels.tp"] for row in mixed] == ["", "nvlink"]
     assert "| tp | block payload |" in inside(*given, "--format", "markdown").out
 
 
