@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from commcalc.accounting.gemms import flops_of, gemms_of, weight_bytes_of
+from commcalc.accounting.compute import counted
+from commcalc.accounting.gemms import gemms_of, weight_bytes_of
 from commcalc.accounting.ledger import Ledger, build
 from commcalc.accounting.links import told_of_times
 from commcalc.accounting.pricing import placement_of
@@ -201,7 +202,8 @@ class _Draft:
 
     def _pass(self, part: str, direction: str, dtype: Dtype, rows: Sequence[Row]) -> Pass:
         gemms = gemms_of(self.ledger.derivations[part], direction, self.ledger.work)
-        flops = sum(flops_of(gemm, self.ledger.sizes) for gemm in gemms)
+        draft = self.ledger.draft
+        flops = sum(found[0] for gemm in gemms if (found := counted(draft, gemm)) is not None)
         seconds = None
         if self.hardware is not None and (peak := self.peaks[dtype]) is not None:
             seconds = flops / self.hardware.flops[peak]

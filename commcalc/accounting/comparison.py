@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from commcalc.accounting.choices import Chip, Clock, States
-from commcalc.accounting.draft import Draft
 from commcalc.accounting.ledger import build
 from commcalc.accounting.memory import Memory, fullest
 from commcalc.accounting.outlook import Outlook, outlook_of
@@ -88,7 +87,7 @@ def compare(candidate: Candidate) -> Compared:
         outlook = outlook_of(priced, one.chip, one.network, one.algorithm, one.states, one.clock)
     except CommcalcError as problem:
         return Compared(one, reason=not_legal(problem))
-    draft = Draft(one.model, ledger.parallel, one.work, one.convention, ledger.programs, ledger.sizes)
+    draft = ledger.draft
     stream = ledger.layout.stream_of("T", "D")
     return Compared(one, priced, outlook, int(draft.own(stream.local_size(one.work.dtype.bits)).value(ledger.sizes)))
 

@@ -71,7 +71,7 @@ def parts_of(draft: Draft, name: str) -> Parts:
     products: dict[str, Flops] = {}
     pairs: dict[str, Flops] = {}
     for placed in derivation.placed:
-        found = _counted(draft, placed)
+        found = counted(draft, placed)
         if found is None:
             continue
         own, whole = found
@@ -83,7 +83,7 @@ def parts_of(draft: Draft, name: str) -> Parts:
     return Parts(products, pairs)
 
 
-def _counted(draft: Draft, placed: Placed) -> tuple[int, int] | None:
+def counted(draft: Draft, placed: Placed) -> tuple[int, int] | None:
     """FLOPs of one operation on one device, and undivided; None where it has none. Attention: for one pair."""
     op, sizes = placed.op, draft.sizes
     used = (*placed.inputs[:1], *placed.weights[:1])
@@ -222,7 +222,7 @@ class Computed(NamedTuple):
 
 def computed(ledger: Ledger, scores: Scores = Scores.FULL) -> Computed:
     """FLOPs of all programs of a ledger."""
-    draft = Draft(ledger.model, ledger.parallel, ledger.work, ledger.convention, ledger.programs, ledger.sizes)
+    draft = ledger.draft
     return Computed(
         {name: parts_of(draft, name) for name in ledger.programs.derivations},
         pairs_of(ledger.model, ledger.work, scores),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 from commcalc.accounting.choices import States
-from commcalc.accounting.draft import Draft
 from commcalc.accounting.holdings import stored_as
 from commcalc.accounting.ledger import Ledger
 from commcalc.accounting.memory import Memory, fullest
@@ -25,7 +24,7 @@ def explain_outlook(outlook: Outlook, ledger: Ledger, states: States) -> list[st
 
 
 def _memory(memory: Memory, ledger: Ledger, states: States) -> list[str]:
-    draft = Draft(ledger.model, ledger.parallel, ledger.work, ledger.convention, ledger.programs, ledger.sizes)
+    draft = ledger.draft
     stored, work, zero = stored_as(draft, states), ledger.work, ledger.parallel.zero
     training = work.phase.training
     held = {3: " in shards"}.get(zero, "") if training else ""

@@ -1,4 +1,4 @@
-"""The products with weights of a block: how many FLOPs one device makes, and how many bytes of weights it reads."""
+"""The products with weights of a block, and how many bytes of weights one device reads for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from commcalc.algebra.program import Rule
 from commcalc.algebra.schedule import FORWARD, Derivation, Differentiate, Placed
-from commcalc.algebra.size import Product, Size
 from commcalc.transformer.work import Recompute, Workload
 from commcalc.units import Dtype
 
@@ -29,12 +28,3 @@ def weight_bytes_of(gemm: Placed, dtype: Dtype, sizes: Mapping[str, int]) -> int
     if gemm.op.rule is not Rule.ROUTE:
         return held
     return held * min(sizes["E"], sizes["T"] * sizes["C"]) // sizes["E"]
-
-
-def flops_of(gemm: Placed, sizes: Mapping[str, int]) -> int:
-    """Two for each multiply-add on one device; of the experts, only what the tokens chose."""
-    used = (*gemm.inputs, *gemm.weights)
-    choices = ("E",) if gemm.op.rule is Rule.ROUTE else ()
-    dims = dict.fromkeys(dim for one in used for dim in one.dims if dim not in choices)
-    axes = dict.fromkeys(axis for one in used for split in one.split for axis in split)
-    return int(Size((Product(2, tuple(dims), tuple(axes)),), 8).value(sizes))

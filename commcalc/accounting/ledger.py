@@ -48,6 +48,11 @@ class Ledger(NamedTuple):
     sublayers: tuple[str, ...] = ()
 
     @property
+    def draft(self) -> Draft:
+        """The question with its programs, of which further things can be counted."""
+        return Draft(self.model, self.parallel, self.work, self.convention, self.programs, self.sizes)
+
+    @property
     def layout(self) -> Layout:
         """How dimensions lie on the mesh."""
         return self.programs.layout
@@ -144,8 +149,7 @@ def _programs(model: Model, parallel: Parallelism, work: Workload) -> Programs:
 
 def rows_of_stage(ledger: Ledger, stage: Stage) -> list[Row]:
     """The rows of another stage that no program has."""
-    draft = Draft(ledger.model, ledger.parallel, ledger.work, ledger.convention, ledger.programs, ledger.sizes)
-    return draft.of_stage(stage)
+    return ledger.draft.of_stage(stage)
 
 
 def _without_idle_sp(parallel: Parallelism, warnings: list[Warn]) -> Parallelism:

@@ -62,7 +62,7 @@ class Memory(NamedTuple):
 
 def memory_of(ledger: Ledger, states: States, capacity: int | None) -> tuple[Memory, ...]:
     """Memory of every stage, in order."""
-    draft = Draft(ledger.model, ledger.parallel, ledger.work, ledger.convention, ledger.programs, ledger.sizes)
+    draft = ledger.draft
     kept = kept_by(draft)
     largest = max(
         (row.payload_bytes for row in ledger.rows[: ledger.of_programs] if row.direction != UPDATE), default=0

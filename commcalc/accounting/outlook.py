@@ -56,11 +56,10 @@ _NOTHING_HIDDEN = "no communication is hidden behind compute"
 
 def _of_memory(priced: PricedLedger, states: States) -> list[str]:
     """What the bytes of memory are of."""
-    from commcalc.accounting.draft import Draft
     from commcalc.accounting.holdings import stored_as
 
     ledger, work = priced.ledger, priced.ledger.work
-    draft = Draft(ledger.model, ledger.parallel, work, ledger.convention, ledger.programs, ledger.sizes)
+    draft = ledger.draft
     stored = stored_as(draft, states)
     if not work.phase.training:
         return [

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from commcalc.accounting.choices import Chip, Clock, States
 from commcalc.accounting.compute import Computed, Flops, computed, layers_held, usual_attention
-from commcalc.accounting.draft import Draft
 from commcalc.accounting.holdings import cache_bytes, read_in_decoding
 from commcalc.accounting.ledger import Ledger
 from commcalc.accounting.overlap import Exposed, Window, expose
@@ -295,7 +294,7 @@ class Timer(NamedTuple):
     ) -> tuple[float, float, float]:
         """The same of some layers: products wait for their weights, attention for keys and values."""
         ledger = self.priced.ledger
-        draft = Draft(ledger.model, ledger.parallel, ledger.work, ledger.convention, ledger.programs, ledger.sizes)
+        draft = ledger.draft
         rate = (self.machine.chip.hbm_bytes_per_s or float("inf")) * float(self.clock.hbm_efficiency)
         weights, cache = read_in_decoding(draft, stage, self.states) / rate, 0.0
         if ledger.work.phase is Phase.DECODE:

@@ -65,6 +65,13 @@ def test_a_block_of_llama_70b_in_both_types() -> None:
     assert {one.verdict for one in found.passes} == {"hidden"}
 
 
+def test_ranks_with_batches_of_their_own_do_all_of_the_work_of_one() -> None:
+    """A data-parallel rank multiplies its whole microbatch; a rank of a context group its part of it."""
+    for values, ways in (({"dp": 4}, 1), ({"cp": 2}, 2)):
+        flops = [one.gemm_flops for one in plan(**values).passes if one.direction == "forward"]
+        assert set(flops) == {FORWARD_FLOPS // ways}
+
+
 def test_every_distinct_collective_once() -> None:
     found = plan()
     assert [(one.kind.value, one.group, one.group_size, one.dtype.value, one.payload_bytes, one.calls, one.others)
