@@ -5,9 +5,10 @@
 Korthikanti et al. 2022, arXiv:2205.05198, table 5: four models on A100s (Selene), with full recomputation and with
 sequence parallelism and selective recomputation; the layouts are those of table 3. One number is taken from the
 measurements: the share of peak that kernels reach, so that the 175B model with selective recomputation comes out as
-measured. It stands for all that is not counted (norms, activations, dropout, launches); products of larger models
-reach more of the peak than those of smaller ones, which one number cannot say. The other seven are predictions, and so are three of an older program: Smith et al. 2022,
-arXiv:2201.11990, section 3: MT-NLG 530B, TP 8, 35 stages, 1,920 sequences, on 280, 350 and 420 DGX A100.
+measured. It stands for all that is not counted (norms, activations, dropout, launches);
+products of larger models reach more of the peak than those of smaller ones, which one number cannot say. The other
+seven are predictions, and so are three of an older program: Smith et al. 2022, arXiv:2201.11990, section 3: MT-NLG
+530B, TP 8, 35 stages, 1,920 sequences, on 280, 350 and 420 DGX A100.
 """
 
 from __future__ import annotations
