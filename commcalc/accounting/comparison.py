@@ -7,6 +7,7 @@ from commcalc.accounting.ledger import build
 from commcalc.accounting.memory import Memory, fullest
 from commcalc.accounting.outlook import Outlook, outlook_of
 from commcalc.accounting.pricing import PricedLedger, price_ledger
+from commcalc.accounting.rows import Warn
 from commcalc.algebra.collective import Convention
 from commcalc.errors import CommcalcError
 from commcalc.network.cost import Algorithm
@@ -31,13 +32,23 @@ class Candidate(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A candidate with its answer; ``reason`` says why there is none."""
+    """A candidate with its answer; ``problem`` is why there is none."""
 
     candidate: Candidate
     priced: PricedLedger | None = None
     outlook: Outlook | None = None
     stream_bytes: int | None = None
-    reason: str | None = None
+    problem: CommcalcError | None = None
+    # What the question itself takes for granted, and warns of.
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[Warn, ...] = ()
+
+    @property
+    def reason(self) -> str | None:
+        """All that stands against it, in words."""
+        if self.problem is None:
+            return None
+        return "; ".join(dict.fromkeys(found.message for found in self.problem.problems))
 
     @property
     def memory(self) -> Memory | None:
@@ -76,26 +87,15 @@ class Compared(NamedTuple):
 
 
 def compare(candidate: Candidate) -> Compared:
-    """Price one combination; one that has no legal answer is told with all that stands against it.
-
-    Whatever is wrong in another way (`errors.NO_LEGAL_ANSWER` apart) is raised.
-    """
+    """Price one combination; one that has no answer is told with all that stands against it."""
     one = candidate
     try:
         ledger = build(one.model, one.parallel, one.work, one.convention)
         priced = price_ledger(ledger, one.network, one.algorithm)
         outlook = outlook_of(priced, one.chip, one.network, one.algorithm, one.states, one.clock)
     except CommcalcError as problem:
-        return Compared(one, reason=not_legal(problem))
-    draft = ledger.draft
+        return Compared(one, problem=problem)
     stream = ledger.layout.stream_of("T", "D")
-    return Compared(one, priced, outlook, int(draft.own(stream.local_size(one.work.dtype.bits)).value(ledger.sizes)))
-
-
-def not_legal(problem: CommcalcError) -> str:
-    """What stands against a combination that has no legal answer; anything else is raised again."""
-    from commcalc.errors import NO_LEGAL_ANSWER
-
-    if any(one.status != NO_LEGAL_ANSWER for one in problem.problems):
-        raise problem
-    return "; ".join(dict.fromkeys(one.message for one in problem.problems))
+    return Compared(
+        one, priced, outlook, int(ledger.draft.own(stream.local_size(one.work.dtype.bits)).value(ledger.sizes))
+    )

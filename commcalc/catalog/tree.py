@@ -22,6 +22,8 @@ class Request(NamedTuple):
     assignments: Sequence[Assignment] = ()
     bandwidths: Sequence[str] = ()
     latencies: Sequence[str] = ()
+    # Whether a machine may lack what a step would be timed by: one of several.
+    lenient: bool = False
 
 
 def filled(root: Section, request: Request, kinds: Sequence[str], problems: list[CommcalcError]) -> list[str]:

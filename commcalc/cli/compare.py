@@ -9,11 +9,12 @@ import typer
 
 from commcalc.accounting.comparison import Candidate, Compared
 from commcalc.accounting.comparison import compare as priced
+from commcalc.accounting.rows import AXES, Warn
 from commcalc.catalog.assign import Assignment
 from commcalc.catalog.job import Job, Request, resolve_job
 from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, say, warn, width_of_terminal, write
-from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, UnknownName, UsageError
+from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, UnknownName, UsageError, raise_all
 from commcalc.ranges import parse_range
 
 EXAMPLES = """\b
@@ -45,8 +46,8 @@ LISTS: Mapping[str, tuple[str, str, bool]] = {
     "phase_list": ("workload.phase", "--phase", False),
     "recompute_list": ("workload.recompute", "--recompute", False),
 }
-# Warnings that a column says, or that belong to one combination.
-TOLD = ("does-not-fit", "tp-crosses-level", "kv-replicated", "uneven-stages")
+# Warnings that a column says.
+TOLD = ("does-not-fit", "tp-crosses-level")
 
 
 def _list(option: str, what: str) -> Any:
@@ -120,36 +121,73 @@ def compare(
     from commcalc.report import compare as report
 
     style = o.format_from(ctx.params)
+    if style not in (Format.TABLE, Format.MARKDOWN) and (pivot or plot == TERMINAL):
+        option = "--pivot" if pivot else "--plot"
+        raise UsageError(f"{option} has no place in {style}", where=f"--format {style}", hint="table or markdown")
     found, labels = _compared(ctx.params)
-    records = [report.row_record(one) for one in found]
     at = _baseline(baseline, labels)
-    if pivot is not None and (not labels or pivot not in labels[0]):
+    if pivot is not None and pivot not in labels[0]:
         raise UnknownName("field that varies", pivot, list(labels[0]), where=f"--pivot {pivot[:60]}")
+    _raise_if_none_works(found)
+    records = [report.row_record(one, label) for one, label in zip(found, labels, strict=True)]
     if plot is not None and plot != TERMINAL:
         from commcalc.report.picture import draw
 
         draw(records, labels, plot)
-    said = _shared(found)
-    warn(_warnings(found))
+    said, told = _shared(found), _warnings(found)
+    warn(told)
     if style is Format.JSON:
         from commcalc.report.json import render_json
 
-        write(render_json(report.document(records, list(labels[0]), said, at)))
+        write(render_json(report.document(records, list(labels[0]), said, told, at)))
     elif style is Format.JSONL:
         from commcalc.report.json import render_jsonl
 
-        write(render_jsonl(records))
+        write(render_jsonl(report.with_ratios(records, at)))
+    elif style is Format.CSV:
+        from commcalc.report.table import render_csv
+
+        write(render_csv(report.flattened(report.with_ratios(records, at))))
     else:
-        write(_text(report, records, labels, said, style, at, pivot=pivot, plot=plot == TERMINAL, no_color=no_color))
+        head = _heading(found, labels)
+        write(
+            _text(report, records, labels, head, said, style, at, pivot=pivot, plot=plot == TERMINAL, no_color=no_color)
+        )
     if not any(record["legal"] for record in records):
         say(f"error: none of {len(records)} combinations is legal")
         raise typer.Exit(NO_LEGAL_ANSWER)
+
+
+def _raise_if_none_works(found: Sequence[Compared]) -> None:
+    """Wrong in the same way whatever the combination: that is the question's fault, not theirs."""
+    problems = [one.problem for one in found]
+    if all(problem is not None and problem.status != NO_LEGAL_ANSWER for problem in problems):
+        raise_all(list({problem.message: problem for problem in problems if problem is not None}.values())[:1])
+
+
+def _heading(found: Sequence[Compared], labels: Sequence[Mapping[str, str]]) -> str:
+    """What all combinations share, in a line."""
+    one, varying = found[0].candidate, labels[0]
+    work, parallel = one.work, one.parallel
+    fixed = {
+        "model": one.model.name, "hardware": f"on {one.hardware or 'no hardware (bytes only)'}",
+        "phase": str(work.phase),
+        "layout": str(parallel.layout), "dtype": str(work.dtype), "seq": f"{work.sequence_length:,} tokens",
+        "micro-batch": f"microbatch {work.micro_batch_size}", "recompute": f"recompute {work.recompute}",
+    }  # fmt: skip
+    degrees = [
+        f"{axis} {getattr(parallel, axis)}"
+        for axis in (*AXES, "zero")
+        if axis not in varying and getattr(parallel, axis) > (0 if axis == "zero" else 1)
+    ]
+    return ", ".join([text for name, text in fixed.items() if name not in varying] + degrees) + "\n"
 
 
 def _text(
     report: Any,
     records: Sequence[Mapping[str, Any]],
     labels: Sequence[Mapping[str, str]],
+    head: str,
     said: Sequence[str],
     style: Format,
     at: int | None,
@@ -158,23 +196,32 @@ def _text(
     plot: bool,
     no_color: bool,
 ) -> str:
-    from commcalc.report.table import Terminal, folded, render, render_csv, render_markdown
+    from commcalc.report.table import Terminal, folded, render, render_markdown
 
-    if style is Format.CSV:
-        return render_csv(report.flattened(records))
-    tables = report.pivoted(records, labels, pivot) if pivot else [report.comparison_table(records, labels, at)]
-    bars = f"\n{report.bars(records, labels)}" if plot else ""
-    tail = "Assumptions\n" + "".join(f"- {line}\n" for line in said)
-    if style is Format.MARKDOWN:
-        return f"{render_markdown(tables)}{bars}\n{tail}"
     terminal = Terminal(width_of_terminal(os.environ), colour_of_terminal(os.environ, no_color))
-    return f"{render(tables, terminal)}{bars}\n{folded(tail, terminal.width)}"
+    tables = report.pivoted(records, labels, pivot, at) if pivot else [report.comparison_table(records, labels, at)]
+    markdown = style is Format.MARKDOWN
+    bars = report.bars(records, labels, None if markdown else terminal.width) if plot else ""
+    why = report.reasons(records)
+    parts = [("Not legal", why)] if why else []
+    parts += [("Columns", report.LEGEND), ("Assumptions", said)]
+    tail = "\n".join(f"{title}\n" + "".join(f"- {line}\n" for line in lines) for title, lines in parts)
+    if markdown:
+        fenced = f"\n```\n{bars}```\n" if bars else ""
+        return f"{head}\n{render_markdown(tables)}{fenced}\n{tail}"
+    drawn = f"\n{bars}" if bars else ""
+    return f"{folded(head, terminal.width)}\n{render(tables, terminal)}{drawn}\n{folded(tail, terminal.width)}"
 
 
 def _compared(params: Mapping[str, Any]) -> tuple[list[Compared], list[dict[str, str]]]:
     """Every combination with its answer, and the values of the fields that vary."""
-    base = o.request_from(params)
+    base = o.request_from(params)._replace(lenient=True)
     varied = _varied(params)
+    paths = {path: option for path, option, _ in LISTS.values() if option.removeprefix("--") in varied}
+    for one in base.assignments:
+        if one.path in paths:
+            message = f"{one.path} is set twice"
+            raise UsageError(message, where=one.origin, hint=f"{paths[one.path]} names its values")
     total = 1
     for values in varied.values():
         total *= len(values)
@@ -184,8 +231,8 @@ def _compared(params: Mapping[str, Any]) -> tuple[list[Compared], list[dict[str,
         )
     several = [name for name, values in varied.items() if len(values) > 1]
     found, labels = [], []
-    for one in product(*varied.values()):
-        chosen = dict(zip(varied, one, strict=True))
+    for combined in product(*varied.values()):
+        chosen = dict(zip(varied, combined, strict=True))
         found.append(_one(_request(base, chosen)))
         labels.append({name: chosen[name] for name in several})
     return found, labels
@@ -235,7 +282,8 @@ def _request(base: Request, chosen: Mapping[str, str]) -> Request:
 
 def _one(request: Request) -> Compared:
     job = resolve_job(request)
-    return priced(_candidate(job))
+    warnings = tuple(Warn(*warning) for warning in job.warnings)
+    return priced(_candidate(job))._replace(assumptions=job.assumptions, warnings=warnings)
 
 
 def _candidate(job: Job) -> Candidate:
@@ -252,32 +300,49 @@ def _baseline(given: str | None, labels: Sequence[Mapping[str, str]]) -> int | N
         return None
     if given == "first":
         return 0
+    where = f"--baseline {given[:60]}"
     wanted: dict[str, str] = {}
     for part in given.split(","):
-        name, equals, value = part.partition("=")
-        if not equals or name.strip() not in labels[0]:
-            known = list(labels[0])
-            raise UnknownName("field that varies", name.strip(), known, where=f"--baseline {given[:60]}")
-        wanted[name.strip()] = value.strip()
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not equals:
+            raise UsageError(f"{part[:60]!r} says no value", where=where, hint="--baseline first, or KEY=VALUE")
+        if name not in labels[0]:
+            raise UnknownName("field that varies", name, list(labels[0]), where=where)
+        if name in wanted:
+            raise UsageError(f"{name} is given twice", where=where, hint="once each")
+        numbers = any(option == f"--{name}" and numeric for _, option, numeric in LISTS.values())
+        wanted[name] = _numbers(value, "--baseline")[0] if numbers else value
     for at, label in enumerate(labels):
         if all(label[name] == value for name, value in wanted.items()):
             return at
-    raise UsageError("no combination has these values", where=f"--baseline {given[:60]}", hint="--baseline first")
+    raise UsageError("no combination has these values", where=where, hint="--baseline first")
 
 
 def _shared(found: Sequence[Compared]) -> list[str]:
-    """What all answers rest on."""
-    each = [(*one.priced.assumptions, *one.outlook.assumptions) for one in found if one.priced and one.outlook]
+    """What all answers rest on, and how much more some of them."""
+    each = [
+        (*one.assumptions, *one.priced.assumptions, *one.outlook.assumptions)
+        for one in found
+        if one.priced and one.outlook
+    ]
     if not each:
         return []
-    return [line for line in each[0] if all(line in other for other in each)]
+    same = [line for line in each[0] if all(line in other for other in each)]
+    others = {line for lines in each for line in lines} - set(same)
+    said = [f"{len(others)} more hold for some combinations: ledger tells those of each"] if others else []
+    return [*same, *said]
 
 
 def _warnings(found: Sequence[Compared]) -> list[tuple[str, str]]:
-    """What is to be said once, of whichever combination."""
-    told: dict[tuple[str, str], None] = {}
+    """One message of each kind, and how many combinations have another; what a column says is left out."""
+    told: dict[str, list[str]] = {}
     for one in found:
-        for warning in (*one.priced.warnings, *one.outlook.warnings) if one.priced and one.outlook else ():
-            if warning.code not in TOLD:
-                told.setdefault((warning.code, warning.message))
-    return list(told)
+        if one.priced and one.outlook:
+            of = dict.fromkeys((*one.warnings, *one.priced.warnings, *one.outlook.warnings))
+            for warning in of:
+                if warning.code not in TOLD:
+                    told.setdefault(warning.code, []).append(warning.message)
+    return [
+        (code, messages[0] + (f" (and {len(messages) - 1} more like it)" if len(messages) > 1 else ""))
+        for code, messages in told.items()
+    ]

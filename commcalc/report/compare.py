@@ -41,9 +41,12 @@ MEASURES = (
     Measure("block.compute_s", "block compute", format_seconds, None),
     Measure("block.share", "share", _share),
     Measure("block.exposed_s", "exposed", format_seconds),
+    Measure("devices", "devices", format_bytes, None),
     Measure("step.wire_bytes", "step wire", format_bytes),
     Measure("step.time_s", "step", format_seconds),
     Measure("step.tokens_per_s", "tokens/s", _rate, less=False),
+    Measure("step.tokens_per_s_per_device", "of a device", _rate, less=False),
+    Measure("step.mfu", "MFU", _share, less=False),
     Measure("memory.weights_bytes", "weights", format_bytes),
     Measure("memory.stream_bytes", "hidden state", format_bytes),
     Measure("memory.activations_bytes", "activations", format_bytes),
@@ -52,15 +55,28 @@ MEASURES = (
 )
 
 
-def row_record(one: Compared) -> dict[str, Any]:
+# What stands under a table.
+LEGEND = (
+    "payload and wire: bytes of one device; share: of communication in a block's compute and communication together",
+    "exposed: what of a block's communication nothing hides; hidden state: the residual stream between blocks",
+    "step and tokens/s: of the slowest pipeline stage; weights, activations and memory: of the fullest",
+)
+
+
+def row_record(one: Compared, label: Mapping[str, str]) -> dict[str, Any]:
     """One combination with the fields of the contract; null where it is not legal, or not known."""
     candidate = one.candidate
+    codes = set() if one.priced is None or one.outlook is None else {
+        warning.code for warning in (*one.warnings, *one.priced.warnings, *one.outlook.warnings)
+    }  # fmt: skip
     return {
+        "combination": dict(label),
         "model": candidate.model.name,
         "hardware": candidate.hardware,
         "layout": candidate.parallel.layout,
         "parallelism": spec_values(candidate.parallel) | {"order": "-".join(candidate.parallel.order)},
         "workload": spec_values(candidate.work),
+        "devices": candidate.parallel.mesh.devices,
         "legal": one.reason is None,
         "reason": one.reason,
         "block": _block(one),
@@ -68,9 +84,8 @@ def row_record(one: Compared) -> dict[str, Any]:
         "memory": _memory(one),
         "levels": one.levels,
         "crossing_bytes": one.crossing_bytes,
-        "warnings": [] if one.priced is None or one.outlook is None
-        else sorted({warning.code for warning in (*one.priced.warnings, *one.outlook.warnings)}),
-    }  # fmt: skip
+        "warnings": sorted(codes),
+    }
 
 
 def _block(one: Compared) -> dict[str, Any]:
@@ -87,14 +102,20 @@ def _block(one: Compared) -> dict[str, Any]:
 
 
 def _step(one: Compared) -> dict[str, Any]:
-    total = None if one.priced is None else one.priced.totals["step"]["all"]
+    """Of the slowest stage; where nothing is timed, of the one that sends most."""
     step = one.outlook.step if one.outlook else None
+    total = None if one.priced is None else one.priced.totals["step"]["all"]
+    if step is not None and one.outlook is not None:
+        total = one.outlook.totals[step.slowest.stage]["all"]
+    stage = step.slowest.stage if step else one.priced.ledger.stage.number if one.priced else None
     return _moved(total) | {
+        "stage": stage,
         "compute_s": step.microbatches * step.slowest.compute_s if step else None,
         "exposed_s": step.exposed_s if step else None,
         "exposed_share": step.exposed_s / step.time_s if step and step.time_s else None,
         "time_s": step.time_s if step else None,
         "tokens_per_s": step.tokens_per_s if step else None,
+        "tokens_per_s_per_device": step.tokens_per_s / step.devices if step else None,
         "mfu": step.mfu if step else None,
     }
 
@@ -110,6 +131,7 @@ def _moved(total: Total | None) -> dict[str, Any]:
 def _memory(one: Compared) -> dict[str, Any]:
     memory = one.memory
     return {
+        "stage": memory.stage if memory else None,
         "weights_bytes": memory.weights if memory else None,
         "stream_bytes": one.stream_bytes,
         "activations_bytes": memory.activations if memory else None,
@@ -127,16 +149,39 @@ def value_at(record: Mapping[str, Any], path: str) -> Any:
 
 
 def best_rows(records: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
-    """For each measure that has a better and a worse, the rows that are best; none where all are alike."""
-    found = {}
-    for measure in MEASURES:
-        values = {at: value_at(record, measure.path) for at, record in enumerate(records)}
-        known = {at: value for at, value in values.items() if value is not None}
-        if measure.less is None or len(set(known.values())) < 2:
-            continue
-        best = min(known.values()) if measure.less else max(known.values())
-        found[measure.path] = [at for at, value in known.items() if value == best]
-    return found
+    """For each measure that has a better and a worse, the rows that are best; none where all are alike.
+
+    Rows that do the same work stand against one another; where some of them fit, those alone.
+    """
+    found: dict[str, list[int]] = {}
+    for rivals in _rivals(records):
+        for measure in MEASURES:
+            values = {at: value_at(records[at], measure.path) for at in rivals}
+            known = {at: value for at, value in values.items() if value is not None}
+            if measure.less is None or len(set(known.values())) < 2:
+                continue
+            best = min(known.values()) if measure.less else max(known.values())
+            found.setdefault(measure.path, []).extend(at for at, value in known.items() if value == best)
+    return {path: sorted(rows) for path, rows in found.items()}
+
+
+def _rivals(records: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """Rows that do the same work, and may be best: those that fit, where any does."""
+    same: dict[tuple[Any, ...], list[int]] = {}
+    for at, record in enumerate(records):
+        work = record["workload"]
+        keys = ("phase", "sequence_length", "micro_batch_size", "global_batch_size")
+        same.setdefault((record["model"], *(work[key] for key in keys)), []).append(at)
+    chosen = []
+    for rows in same.values():
+        fitting = [at for at in rows if record_fits(records[at])]
+        chosen.append(fitting or rows)
+    return chosen
+
+
+def record_fits(record: Mapping[str, Any]) -> bool:
+    """Whether a row is known to fit."""
+    return record["memory"]["fits"] is True
 
 
 def ratios(records: Sequence[Mapping[str, Any]], baseline: int) -> list[dict[str, float | None]]:
@@ -154,19 +199,20 @@ def ratios(records: Sequence[Mapping[str, Any]], baseline: int) -> list[dict[str
 
 
 def document(
-    records: Sequence[Mapping[str, Any]], varying: Sequence[str], assumptions: Sequence[str], baseline: int | None
+    records: Sequence[Mapping[str, Any]],
+    varying: Sequence[str],
+    assumptions: Sequence[str],
+    warnings: Sequence[tuple[str, str]],
+    baseline: int | None,
 ) -> dict[str, Any]:
     """The document of ``commcalc compare --json``."""
-    rows = [dict(record) for record in records]
-    if baseline is not None:
-        for row, ratio in zip(rows, ratios(records, baseline), strict=True):
-            row["ratios"] = ratio
     return {
         "schema": SCHEMA,
         "version": __version__,
         "varying": list(varying),
         "assumptions": list(assumptions),
-        "rows": rows,
+        "warnings": [{"code": code, "message": message} for code, message in warnings],
+        "rows": with_ratios(records, baseline),
         "best": best_rows(records),
         "baseline": baseline,
     }
@@ -201,70 +247,108 @@ def comparison_table(
 ) -> Table:
     """A line for each combination; the best of a column has a star, a column that nobody has is left out."""
     best, names = best_rows(records), list(labels[0])
-    shown = [measure for measure in MEASURES if any(value_at(record, measure.path) is not None for record in records)]
+    shown = _shown(records)
     over = ratios(records, baseline) if baseline is not None else None
     crossing = any(record["crossing_bytes"] for record in records)
+    told = any(_told(record) for record in records)
     columns = [Column(name) for name in names or ["combination"]]
     columns += [Column(measure.title, True) for measure in shown]
-    columns += [Column("leaves its level")] if crossing else []
-    columns += [Column("not legal because")] if any(not record["legal"] for record in records) else []
+    columns += [Column("leaves its level")] * crossing + [Column("warnings")] * told
+    columns += [Column("legal")] * any(not record["legal"] for record in records)
     rows = []
     for at, (record, label) in enumerate(zip(records, labels, strict=True)):
         cells = [label[name] for name in names] or ["1"]
-        for measure in shown:
-            value = value_at(record, measure.path)
-            text = "" if value is None else measure.shown(value)
-            ratio = over[at][measure.path] if over else None
-            if ratio is not None and measure.less is not None and at != baseline:
-                text += f" ({ratio:.3g}x)"
-            cells.append(text + ("*" if at in best.get(measure.path, ()) else ""))
-        cells += [", ".join(record["crossing_bytes"])] if crossing else []
-        cells += [record["reason"] or ""] if len(columns) > len(cells) else []
+        ratio = over[at] if over and at != baseline else None
+        cells += [_cell(measure, record, ratio, at in best.get(measure.path, ())) for measure in shown]
+        cells += [", ".join(record["crossing_bytes"])] * crossing + [_told(record)] * told
+        cells += ["yes" if record["legal"] else "no"] if len(columns) > len(cells) else []
         rows.append(tuple(cells))
-    return Table("Side by side (* best)", tuple(columns), tuple(rows))
+    return Table("Side by side (* best of those that fit)", tuple(columns), tuple(rows))
 
 
-def pivoted(records: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, str]], pivot: str) -> list[Table]:
+def _shown(records: Sequence[Mapping[str, Any]]) -> list[Measure]:
+    """The measures that some row has; devices where they differ."""
+    found = [one for one in MEASURES if any(value_at(record, one.path) is not None for record in records)]
+    alike = len({record["devices"] for record in records}) == 1
+    return [one for one in found if one.path != "devices" or not alike]
+
+
+def _cell(measure: Measure, record: Mapping[str, Any], over: Mapping[str, float | None] | None, best: bool) -> str:
+    value = value_at(record, measure.path) if record["legal"] else None
+    if value is None:
+        return ""
+    ratio = over[measure.path] if over and measure.less is not None else None
+    return measure.shown(value) + (f" ({ratio:.3g}x)" if ratio is not None else "") + "*" * best
+
+
+def _told(record: Mapping[str, Any]) -> str:
+    """Warnings that no other column says."""
+    return ", ".join(code for code in record["warnings"] if code not in ("does-not-fit", "tp-crosses-level"))
+
+
+def reasons(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why rows are not legal, a line for each."""
+    return [
+        f"{' '.join(f'{name} {value}' for name, value in record['combination'].items()) or 'it'}: {record['reason']}"
+        for record in records
+        if not record["legal"]
+    ]
+
+
+def pivoted(
+    records: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, str]], pivot: str, baseline: int | None
+) -> list[Table]:
     """Values of one field as columns, measures as lines: a table for each combination of the other fields."""
-    groups: dict[tuple[tuple[str, str], ...], dict[str, Mapping[str, Any]]] = {}
-    for record, label in zip(records, labels, strict=True):
+    groups: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
+    for at, label in enumerate(labels):
         rest = tuple((name, value) for name, value in label.items() if name != pivot)
-        groups.setdefault(rest, {})[label[pivot]] = record
+        groups.setdefault(rest, {})[label[pivot]] = at
+    best, over = best_rows(records), ratios(records, baseline) if baseline is not None else []
+    against = {at: ratio for at, ratio in enumerate(over) if at != baseline}
     tables = []
     for rest, found in groups.items():
         title = ", ".join(f"{name} {value}" for name, value in rest) or "Side by side"
-        chosen = list(found.values())
-        best = best_rows(chosen)
+        chosen = [records[at] for at in found.values()]
         rows = []
-        for measure in MEASURES:
-            values = [value_at(record, measure.path) for record in chosen]
-            if all(value is None for value in values):
-                continue
-            cells = ["" if value is None else measure.shown(value) for value in values]
-            stars = best.get(measure.path, [])
-            rows.append((measure.title, *(cell + "*" * (at in stars) for at, cell in enumerate(cells))))
+        for measure in _shown(chosen):
+            cells = [
+                _cell(measure, records[at], against.get(at), at in best.get(measure.path, ())) for at in found.values()
+            ]
+            rows.append((measure.title, *cells))
         if any(record["crossing_bytes"] for record in chosen):
             rows.append(("leaves its level", *(", ".join(record["crossing_bytes"]) for record in chosen)))
+        if any(_told(record) for record in chosen):
+            rows.append(("warnings", *(_told(record) for record in chosen)))
         if not all(record["legal"] for record in chosen):
             rows.append(("legal", *("yes" if record["legal"] else "no" for record in chosen)))
         columns = (Column(pivot), *(Column(value, True) for value in found))
-        tables.append(Table(title, columns, tuple(rows)))
+        tables.append(Table(f"{title} (* best of those that fit)", columns, tuple(rows)))
     return tables
 
 
-def bars(records: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, str]]) -> str:
+def with_ratios(records: Sequence[Mapping[str, Any]], baseline: int | None) -> list[dict[str, Any]]:
+    """The records, each with its ratios to the baseline where there is one."""
+    rows = [dict(record) for record in records]
+    if baseline is not None:
+        for row, ratio in zip(rows, ratios(records, baseline), strict=True):
+            row["ratios"] = ratio
+    return rows
+
+
+def bars(records: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, str]], width: int | None) -> str:
     """Compute (#) and exposed communication (=) of a block, as bars; the longest fills the width."""
     times = [(record["block"]["compute_s"], record["block"]["exposed_s"]) for record in records]
     longest = max((compute + exposed for compute, exposed in times if compute is not None), default=0.0)
     names = [" ".join(f"{name} {value}" for name, value in label.items()) or "1" for label in labels]
     wide = max(len(name) for name in names)
+    # Two gaps, and a time.
+    room = WIDTH if width is None else max(10, min(WIDTH, width - wide - 14))
     lines = ["A block: compute (#), exposed communication (=)"]
     for name, (compute, exposed), record in zip(names, times, records, strict=True):
         if compute is None:
-            why = f"not legal: {record['reason']}" if record["reason"] else "not timed"
-            lines.append(f"{name.ljust(wide)}  {why}")
+            lines.append(f"{name.ljust(wide)}  {'not timed' if record['legal'] else 'not legal'}")
             continue
-        scale = WIDTH / longest if longest else 0.0
+        scale = room / longest if longest else 0.0
         first = round(compute * scale)
         rest = round((compute + exposed) * scale) - first
         lines.append(f"{name.ljust(wide)}  {'#' * first}{'=' * rest}  {format_seconds(compute + exposed)}")

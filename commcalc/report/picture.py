@@ -13,7 +13,7 @@ KINDS = (".svg", ".png")
 
 def draw(records: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, str]], path: str) -> None:
     """Write compute and exposed communication of a block as bars into ``path``; `UsageError` without matplotlib."""
-    if Path(path).suffix not in KINDS:
+    if Path(path).suffix.lower() not in KINDS:
         raise UsageError("a picture is an .svg or a .png", where=f"--plot {path[:60]}", hint="--plot bars.svg")
     try:
         import matplotlib as mpl
@@ -29,6 +29,8 @@ def draw(records: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, str
         for record, label in zip(records, labels, strict=True)
         if record["block"]["compute_s"] is not None
     ]
+    if not timed:
+        raise UsageError("no combination is timed, so there is nothing to draw", where=f"--plot {path[:60]}")
     names = [name for name, _ in timed]
     compute = [block["compute_s"] * 1e3 for _, block in timed]
     exposed = [block["exposed_s"] * 1e3 for _, block in timed]
@@ -37,8 +39,12 @@ def draw(records: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, str
     axes.barh(names, exposed, left=compute, label="exposed communication")
     axes.invert_yaxis()
     axes.set_xlabel("ms of a block")
-    axes.legend()
-    metadata = {"Date": None} if path.endswith(".svg") else {"Software": None}
+    axes.set_title("A block")
+    for at, whole in enumerate(one + more for one, more in zip(compute, exposed, strict=True)):
+        axes.text(whole, at, f" {whole:.3g}", va="center")
+    axes.margins(x=0.12)
+    figure.legend(loc="outside lower center", ncols=2)
+    metadata = {"Date": None} if path.lower().endswith(".svg") else {"Software": None}
     try:
         figure.savefig(path, metadata=metadata)
     except OSError as problem:

@@ -141,7 +141,7 @@ def _markdown(table: Table) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    return text.replace("|", "\\|").replace("*", "\\*")
 
 
 def _cell(value: object) -> object:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from commcalc.report.compare import bars as draw_bars
 from conftest import Inside, fields, run_commcalc
 
 LLAMA = ("--model", "llama-3-8b", "--hardware", "h100")
@@ -155,14 +156,72 @@ def test_small_and_large_batches_differ_in_their_share(inside: Inside) -> None:
 
 
 def test_best_values_are_marked(inside: Inside) -> None:
-    document = inside("compare", *LLAMA, "--tp", "2,4,8", "--json").json
+    prefill = (*LLAMA, "--tp", "2,4,8", "--phase", "prefill")
+    document = inside("compare", *prefill, "--json").json
     best = document["best"]
     assert best["block.wire_bytes"] == [0]
     assert best["memory.weights_bytes"] == best["step.tokens_per_s"] == [2]
     assert "block.payload_bytes" not in best  # alike
-    table = inside("compare", *LLAMA, "--tp", "2,4,8").out
+    table = inside("compare", *prefill).out
     (line,) = [line for line in table.splitlines() if line.startswith((" 2", "2 "))]
     assert f"{document['rows'][0]['block']['wire_bytes']:,}*" in line
+
+
+def test_rows_that_fit_and_do_the_same_work_stand_against_one_another(inside: Inside) -> None:
+    """Training Llama-3-8B at TP 1 does not fit 80 GB; a longer sequence is other work."""
+    document = inside("compare", *LLAMA, "--tp", "1,2,4,8", "--recompute", "full", "--json").json
+    fitting = [at for at, row in enumerate(document["rows"]) if row["memory"]["fits"]]
+    assert fitting == [1, 2, 3]
+    assert document["best"]["block.wire_bytes"] == [1]
+    lengths = inside("compare", *LLAMA, "--tp", "4,8", "--seq", "2K,4K", "--recompute", "full", "--json").json
+    assert lengths["best"]["memory.weights_bytes"] == [2, 3]  # tp 8, of either length
+    assert [row["combination"] for row in lengths["rows"]][2:] == [
+        {"tp": "8", "seq": "2048"},
+        {"tp": "8", "seq": "4096"},
+    ]
+
+
+def test_one_that_cannot_be_timed_or_priced_does_not_end_the_command(inside: Inside) -> None:
+    ran = inside("compare", "--tp", "8", "--dtype", "bf16,fp32", "--efficiency", "0.6", "--json")
+    assert ran.status == 0
+    timed, untimed = ran.json["rows"]
+    assert timed["step"]["time_s"] > 0
+    assert (untimed["step"]["time_s"], untimed["block"]["comm_s"] > 0) == (None, True)
+    assert "step-not-timed" in untimed["warnings"]
+    other = inside(
+        "compare", "--model", "llama-3-8b", "--hardware", "h100,tpu-v5e", "--tp", "8", "--algorithm", "ring", "--json"
+    )
+    assert [row["legal"] for row in other.json["rows"]] == [True, False]
+    assert "does not offer ring" in other.json["rows"][1]["reason"]
+    all_wrong = inside(
+        "compare", "--model", "llama-3-8b", "--hardware", "tpu-v5e", "--tp", "4,8", "--algorithm", "ring"
+    )
+    assert (all_wrong.status, all_wrong.out) == (2, "")
+
+
+def test_every_field_of_a_step_is_of_one_stage(inside: Inside) -> None:
+    """That of the slowest: with the head, the last."""
+    given = ("--model", "mixtral-8x7b", "--hardware", "h200", "--tp", "2", "--pp", "8", "--global-batch", "16")
+    (row,) = rows(inside, *given)
+    ledger = inside("ledger", *given, "--json").json
+    stage = ledger["stages"][row["step"]["stage"]]
+    assert row["step"]["wire_bytes"] == stage["totals"]["all"]["wire_bytes"]
+    assert row["step"]["comm_s"] == pytest.approx(ledger["step"]["comm_s"]) == pytest.approx(row["step"]["exposed_s"])
+    assert row["memory"]["stage"] == ledger["memory"]["stage"]
+    assert row["devices"] == 16
+    assert row["step"]["tokens_per_s_per_device"] == ledger["step"]["tokens_per_s_per_device"]
+
+
+def test_what_was_compared_and_what_it_rests_on_is_told(inside: Inside) -> None:
+    out = inside("compare", *LLAMA, "--tp", "2,8", "--bandwidth", "400GB/s").out
+    assert out.startswith(
+        "llama-3-8b, on h100-sxm, train, megatron, bf16, 4,096 tokens, microbatch 1, recompute none\n"
+    )
+    assert "- no sequence length is given, so 4096 tokens\n" in out
+    assert "- nvlink.bandwidth is that of --bandwidth 400GB/s\n" in out
+    ran = inside("compare", *LLAMA, "--tp", "2,8", "--phase", "prefill", "--recompute", "full", "--json")
+    assert "prefill has no backward pass: nothing is recomputed (and 1 more like it)" in ran.err
+    assert [row["warnings"] for row in ran.json["rows"]] == [["recompute-without-backward"]] * 2
 
 
 def test_ratios_to_a_baseline(inside: Inside) -> None:
@@ -174,13 +233,17 @@ def test_ratios_to_a_baseline(inside: Inside) -> None:
         assert row["ratios"]["block.wire_bytes"] == row["block"]["wire_bytes"] / base["block"]["wire_bytes"]
     assert "(0.571x)" in inside("compare", *LLAMA, "--tp", "2,8", "--baseline", "tp=8").out
     assert inside("compare", *given, "--baseline", "first", "--json").json["baseline"] == 0
+    table = list(csv.DictReader(io.StringIO(inside("compare", *given, "--baseline", "first", "--format", "csv").out)))
+    assert table[0]["ratios.block.wire_bytes"] == "1.0"
+    assert "(0.571x)" in inside("compare", *LLAMA, "--tp", "2,8", "--baseline", "tp=8", "--pivot", "tp").out
 
 
 def test_degrees_as_columns(inside: Inside) -> None:
     out = inside("compare", "--model", "gpt3-175b", "--hardware", "h100,a100", "--tp", "4,8,16", "--pivot", "tp").out
-    tables = out.split("\n\n")
-    assert tables[0].splitlines()[0] == "hardware h100"
-    assert tables[1].splitlines()[0] == "hardware a100"
+    head, *tables = out.split("\n\n")
+    assert head.startswith("gpt3-175b, train, megatron, bf16, 2,048 tokens")
+    assert tables[0].splitlines()[0] == "hardware h100 (* best of those that fit)"
+    assert tables[1].splitlines()[0] == "hardware a100 (* best of those that fit)"
     head = tables[0].splitlines()[1].split()
     assert head == ["tp", "4", "8", "16"]
     assert any(line.startswith("leaves its level") and line.rstrip().endswith("tp") for line in tables[0].splitlines())
@@ -192,7 +255,10 @@ def test_bars(inside: Inside) -> None:
     assert bars[0].split()[2] == "#" * 60
     lengths = [(line.count("#"), line.count("=") - (" = " in line)) for line in bars[:4]]
     assert [first for first, _ in lengths] == [60, 30, 15, 8]
-    assert "not legal" in bars[4]
+    assert bars[4].endswith("not legal")
+    records = inside("compare", *LLAMA, "--tp", "1,2", "--json").json["rows"]
+    narrow = draw_bars(records, [record["combination"] for record in records], 40)
+    assert max(map(len, narrow.splitlines()[1:])) <= 40
     assert all(ord(char) < 128 for char in out)
 
 
@@ -250,6 +316,17 @@ def test_narrow_terminals_cut_no_digit() -> None:
         (["--tp", "1,2", "--pivot", "dp"], "error: unknown field that varies 'dp'"),
         (["--tp", "2", "--pivot", "tp"], "error: unknown field that varies 'tp'"),
         (["--tp", "1,2", "--baseline", "tp=4"], "error: no combination has these values"),
+        (
+            ["--tp", "1,2", "--set", "parallelism.tp=8"],
+            "error: parallelism.tp is set twice\n  at --set parallelism.tp=8\nhint: --tp names its values",
+        ),
+        (
+            ["--tp", "1,2", "--baseline", "tp"],
+            "error: 'tp' says no value\n  at --baseline tp\nhint: --baseline first, or KEY=VALUE",
+        ),
+        (["--tp", "1,2", "--baseline", "tp=1,tp=2"], "error: tp is given twice"),
+        (["--tp", "1,2", "--pivot", "tp", "--format", "csv"], "error: --pivot has no place in csv"),
+        (["--tp", "16,32", "--plot", "x.svg"], "error: no combination is timed, so there is nothing to draw"),
         (["--tp", "1,2", "--baseline", "pp=4"], "error: unknown field that varies 'pp'"),
         (["--tp", "1,2", "--plot", "bars.gif"], "error: a picture is an .svg or a .png"),
         (["--tp", "1,2", "--plot", "/nosuch/folder/bars.svg"], "error: cannot write: no such file or directory"),
