@@ -29,7 +29,7 @@ _commcalc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     if (( COMP_CWORD == 1 )); then
-        _commcalc_words ledger compare matmul reshard shard collective busbw calibrate degrees solve verify completions presets --help --version
+        _commcalc_words ledger compare check matmul reshard shard collective busbw calibrate degrees solve verify completions presets --help --version
         return
     fi
     case $command in
@@ -345,6 +345,15 @@ _commcalc() {
             return ;;
         "compare":--format)
             _commcalc_words table json jsonl csv markdown
+            return ;;
+        "check":--measured)
+            :
+            return ;;
+        "check":--set)
+            :
+            return ;;
+        "check":--format)
+            _commcalc_words table json jsonl csv markdown github junit
             return ;;
         "matmul":--mesh)
             :
@@ -828,6 +837,12 @@ _commcalc() {
             else
                 _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs
+                _commcalc_files
+            fi ;;
+        "check")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --measured --set --format --json --no-color --help -h
+            else
                 _commcalc_files
             fi ;;
         "matmul")
