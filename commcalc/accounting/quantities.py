@@ -23,6 +23,9 @@ from commcalc.units import (
 )
 
 _SHARES = ("share", "mfu", "hfu", "bubble_fraction", "efficiency", "hbm_efficiency")
+_BARE_UNITS = ("share", "count", "number")
+# Bytes beyond which no bound is meant: a yottabyte.
+_MOST_BYTES = 10**24
 _PERCENT = re.compile(r"(\d{1,6}(?:\.\d{0,12})?|\.\d{1,12})(?:\s*(%))?", re.ASCII)
 _BARE = re.compile(r"[+-]?[\d._]+([eE][+-]?\d+)?", re.ASCII)
 
@@ -71,7 +74,7 @@ def bound_of(leaf: Leaf, quantity: Quantity) -> float:
     except UnitError as problem:
         message = problem.message
         if quantity.unit not in message:
-            message += f": the field is in {quantity.unit}"
+            message += f": the field is {'a' if quantity.unit in _BARE_UNITS else 'in'} {quantity.unit}"
         raise UnitError(message, hint=f"write it like {quantity.like}") from None
 
 
@@ -98,7 +101,10 @@ def tolerance_of(text: str) -> float:
 
 
 def _bytes(text: str) -> float:
-    return 0 if _is_zero(text) else parse_payload(text)
+    value = 0 if _is_zero(text) else parse_payload(text)
+    if value > _MOST_BYTES:
+        raise UnitError(f"{text[:60]!r} is too large")
+    return value
 
 
 def _signed(text: str) -> float:
