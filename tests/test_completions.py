@@ -100,7 +100,8 @@ def test_every_command_and_option_is_there() -> None:
     paths = [" ".join(command.path) for command in commands()]
     assert sorted(paths) == [
         "busbw", "calibrate", "check", "collective", "compare", "completions", "degrees", "ledger", "matmul", "presets",
-        "presets import", "presets list", "presets show", "presets validate", "reshard", "shard", "solve", "verify",
+        "presets import", "presets list", "presets show", "presets validate", "record", "reshard", "shard", "solve",
+        "verify",
     ]  # fmt: skip
 
 

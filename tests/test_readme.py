@@ -177,6 +177,9 @@ def test_help_opens_with_examples_and_they_run(path: tuple[str, ...], tmp_path: 
     if path[-1] == "validate":
         (tmp_path / "my-model.yaml").write_text("{hidden_size: 64, num_attention_heads: 4}")
     (tmp_path / BUDGET).write_text(budget())
+    if path[-1] == "record":
+        made = run_commcalc("record", "gpt3-175b-a100").out
+        (tmp_path / "filled.yaml").write_text(re.sub(r"(predicted: (\S+)\n +measured:)\n", r"\1 \2\n", made))
     (tmp_path / "presets").symlink_to(ROOT / "presets")
     (tmp_path / LOG).write_bytes((DATA / "logs" / "17_per_iteration_2.19_h100x8.txt").read_bytes())
     examples = text.split("Examples:\n")[1].split("\n\n")[0].splitlines()

@@ -12,7 +12,7 @@ import typer
 
 from commcalc.cli import options as o
 from commcalc.cli.output import colour_of_terminal, warn, width_of_terminal, write
-from commcalc.document import Leaf, read_text, scalar
+from commcalc.document import Leaf, read_text
 from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, SpecError, UnknownName, UsageError, raise_all
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def check(
     style = _style(style_, json_)
     name = "stdin" if budget == "-" else budget
     try:
-        found = _checked(budget, _measured(measured or ()), o.request_from({"set_": set_}).assignments)
+        found = _checked(budget, o.measured_from(measured), o.request_from({"set_": set_}).assignments)
     except CommcalcError as problem:
         _tell(problem, style, name)
         raise
@@ -118,19 +118,6 @@ def _checked(given: str, measured: Mapping[str, Leaf], assignments: Sequence[Ass
     # What is wrong with a limit is wrong for every job.
     raise_all(list({(one.message, one.where): one for one in problems}.values()))
     warn(list(told))
-    return found
-
-
-def _measured(given: Sequence[str]) -> dict[str, Leaf]:
-    found: dict[str, Leaf] = {}
-    for one in given:
-        path, equals, value = (part.strip() for part in one.partition("="))
-        where = f"--measured {one[:60]}"
-        if not equals or not path or not value:
-            raise UsageError(f"{one[:60]!r} gives no value", where=where, hint="--measured step.time_s=5.2s")
-        if path in found:
-            raise UsageError(f"two measured values of {path[:60]}", where=where, hint="give it once")
-        found[path] = Leaf(scalar(value), value, where)
     return found
 
 

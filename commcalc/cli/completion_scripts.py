@@ -75,6 +75,7 @@ _ARGUMENTS = {
     "config": Words(files=True),
     "logs": Words(files=True),
     "budget": Words(files=True),
+    "words": Words(known=("compare",), kinds=("job",), files=True),
     "pattern": Words(kinds=KINDS),
     "expression": Words(),
     "what": Words(known=("tp", "batch", "mix", "bandwidth")),
