@@ -29,7 +29,7 @@ _commcalc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     if (( COMP_CWORD == 1 )); then
-        _commcalc_words ledger compare matmul reshard shard collective busbw calibrate degrees solve verify completions presets --help --version
+        _commcalc_words ledger compare check record matmul reshard shard collective busbw calibrate degrees solve verify completions presets --help --version
         return
     fi
     case $command in
@@ -344,6 +344,70 @@ _commcalc() {
             :
             return ;;
         "compare":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
+        "check":--measured)
+            :
+            return ;;
+        "check":--set)
+            :
+            return ;;
+        "check":--format)
+            _commcalc_words table json jsonl csv markdown github junit
+            return ;;
+        "record":--model)
+            _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b
+            _commcalc_own models
+            _commcalc_files
+            return ;;
+        "record":--hardware)
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_own hardware
+            _commcalc_files
+            return ;;
+        "record":--tp)
+            :
+            return ;;
+        "record":--pp)
+            :
+            return ;;
+        "record":--dp)
+            :
+            return ;;
+        "record":--seq)
+            :
+            return ;;
+        "record":--micro-batch)
+            :
+            return ;;
+        "record":--global-batch)
+            :
+            return ;;
+        "record":--dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "record":--phase)
+            _commcalc_words train prefill decode
+            return ;;
+        "record":--efficiency)
+            :
+            return ;;
+        "record":--bandwidth)
+            :
+            return ;;
+        "record":--latency)
+            :
+            return ;;
+        "record":--set)
+            :
+            return ;;
+        "record":--measured)
+            :
+            return ;;
+        "record":--tolerance)
+            :
+            return ;;
+        "record":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
         "matmul":--mesh)
@@ -827,6 +891,20 @@ _commcalc() {
                 _commcalc_words --model --hardware --layout --framework --tp --cp --ep --pp --dp --zero --seq --micro-batch --global-batch --dtype --phase --recompute --sp --no-sp --cp-comm --etp --dispatch --dp-shard --schedule --virtual-stages --order --kv --grad-dtype --regather --no-regather --reshard --no-reshard --attention --optimizer --efficiency --overlap --combine --scores --bandwidth --latency --call-latency --algorithm --convention --set --baseline --pivot --plot --format --json --no-color --help -h
             else
                 _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
+                _commcalc_own jobs
+                _commcalc_files
+            fi ;;
+        "check")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --measured --set --format --json --no-color --help -h
+            else
+                _commcalc_files
+            fi ;;
+        "record")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --model --hardware --tp --sp --no-sp --pp --dp --seq --micro-batch --global-batch --dtype --phase --efficiency --bandwidth --latency --set --measured --tolerance --format --json --no-color --help -h
+            else
+                _commcalc_words compare deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs
                 _commcalc_files
             fi ;;

@@ -31,13 +31,14 @@ for value in found:
     print(value if "-r" in options and isinstance(value, str) else json.dumps(value, separators=(",", ":")))
 sys.exit(0 if "-e" not in options or (found and found[-1] not in (None, False)) else 1)
 """
-JOB, LOG = "job.yaml", "nccl.log"
+JOB, LOG, BUDGET = "job.yaml", "nccl.log", "budget.yaml"
 
 
 def made_place(folder: Path) -> Path:
-    """The README's job file in ``folder``, and `commcalc` and `jq` for its path."""
+    """The README's job and budget files in ``folder``, and `commcalc` and `jq` for its path."""
     (jobs,) = [body for kind, body in BLOCKS if kind == "yaml" and body.startswith("model:")]
     (folder / JOB).write_text(jobs)
+    (folder / BUDGET).write_text(budget())
     (folder / LOG).write_bytes((DATA / "logs" / "17_per_iteration_2.19_h100x8.txt").read_bytes())
     tools = folder / "bin"
     tools.mkdir()
@@ -50,6 +51,12 @@ def made_place(folder: Path) -> Path:
         path.write_text(text)
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return folder
+
+
+def budget() -> str:
+    """The README's budget file."""
+    (found,) = [body for kind, body in BLOCKS if kind == "yaml" and body.startswith("job:")]
+    return found
 
 
 def sessions() -> list[tuple[str, str]]:
@@ -118,6 +125,28 @@ def test_the_ci_steps_run_and_fail_where_a_group_leaves_its_node(place: Path) ->
     assert shell("set -e; " + "; ".join(crossing), place).returncode == 1
 
 
+def test_the_workflow_passes_and_marks_the_lines_where_a_group_leaves_its_node(place: Path) -> None:
+    (workflow,) = [yaml.safe_load(body) for kind, body in BLOCKS if kind == "yaml" and body.startswith("name: budget")]
+    (job,) = workflow["jobs"].values()
+    (line,) = [step["run"] for step in job["steps"] if "run" in step and not step["run"].startswith("pip")]
+    done = shell(line, place)
+    assert (done.returncode, "::error" in done.stdout) == (0, False), done.stderr
+    changed = place / BUDGET
+    changed.write_text(budget().replace("tp: 8", "tp: 16"))
+    try:
+        broken = shell(line, place)
+    finally:
+        changed.write_text(budget())
+    assert broken.returncode == 1
+    lines = budget().splitlines()
+    marked = re.findall(rf"^::error file={BUDGET},line=(\d+),col=\d+,", broken.stdout, re.MULTILINE)
+    assert [lines[int(number) - 1].split(":")[0].strip() for number in marked] == [
+        "block.exposed_share",
+        "levels.tp",
+        "warnings",
+    ]
+
+
 def test_the_first_screen_sets_up_runs_and_tests() -> None:
     """The set-up commands are what the CI script runs, as written."""
     script = (ROOT / ".ci" / "run").read_text()
@@ -147,6 +176,10 @@ def test_help_opens_with_examples_and_they_run(path: tuple[str, ...], tmp_path: 
     (tmp_path / "config.json").write_text((DATA / "configs" / "phi-4.json").read_text())
     if path[-1] == "validate":
         (tmp_path / "my-model.yaml").write_text("{hidden_size: 64, num_attention_heads: 4}")
+    (tmp_path / BUDGET).write_text(budget())
+    if path[-1] == "record":
+        made = run_commcalc("record", "gpt3-175b-a100").out
+        (tmp_path / "filled.yaml").write_text(re.sub(r"(predicted: (\S+)\n +measured:)\n", r"\1 \2\n", made))
     (tmp_path / "presets").symlink_to(ROOT / "presets")
     (tmp_path / LOG).write_bytes((DATA / "logs" / "17_per_iteration_2.19_h100x8.txt").read_bytes())
     examples = text.split("Examples:\n")[1].split("\n\n")[0].splitlines()

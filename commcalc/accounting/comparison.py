@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from commcalc.accounting.choices import Chip, Clock, States
-from commcalc.accounting.ledger import build
+from commcalc.accounting.ledger import Ledger, build
 from commcalc.accounting.memory import Memory, fullest
 from commcalc.accounting.outlook import Outlook, outlook_of
 from commcalc.accounting.pricing import PricedLedger, price_ledger
@@ -95,7 +95,10 @@ def compare(candidate: Candidate) -> Compared:
         outlook = outlook_of(priced, one.chip, one.network, one.algorithm, one.states, one.clock)
     except CommcalcError as problem:
         return Compared(one, problem=problem)
+    return Compared(one, priced, outlook, stream_bytes(ledger))
+
+
+def stream_bytes(ledger: Ledger) -> int:
+    """The hidden state between blocks that one device holds of a microbatch."""
     stream = ledger.layout.stream_of("T", "D")
-    return Compared(
-        one, priced, outlook, int(ledger.draft.own(stream.local_size(one.work.dtype.bits)).value(ledger.sizes))
-    )
+    return int(ledger.draft.own(stream.local_size(ledger.work.dtype.bits)).value(ledger.sizes))

@@ -13,7 +13,7 @@ DEFAULT_JOB = "llama-3-70b-h100"
 
 
 class Request(NamedTuple):
-    """What the command line asks: a job (name, file or YAML text), its replacements, and single values."""
+    """What the command line asks: a job (name, file, YAML text or its tree), its replacements, and single values."""
 
     job: str | None = None
     job_text: str | None = None
@@ -24,6 +24,7 @@ class Request(NamedTuple):
     latencies: Sequence[str] = ()
     # Whether a machine may lack what a step would be timed by: one of several.
     lenient: bool = False
+    section: Section | None = None
 
 
 def filled(root: Section, request: Request, kinds: Sequence[str], problems: list[CommcalcError]) -> list[str]:
@@ -50,6 +51,9 @@ def base_of(request: Request) -> Section:
     """The tree that options are laid over: the job, the default job, or nothing."""
     if request.job_text is not None:
         root = parse_document(request.job_text, "stdin")
+        root.entries.pop("name", None)
+    elif request.section is not None:
+        root = request.section
         root.entries.pop("name", None)
     elif request.job is not None:
         root = _job_named(request.job)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 COMMANDS = {
     "ledger": "ledger",
     "compare": "compare",
+    "check": "check",
+    "record": "record",
     "matmul": "matmul",
     "reshard": "reshard",
     "shard": "shard",
@@ -37,6 +39,8 @@ Examples:
   commcalc ledger
   commcalc ledger --model llama-3-70b --hardware h100 --tp 8 --json
   commcalc compare --model llama-3-70b --hardware h100 --tp 1,2,4,8
+  commcalc check budget.yaml
+  commcalc record llama-3-70b-h100
   commcalc matmul "A[I, J_X] @ B[J, K]" --mesh X=4 --dim I=1K,J=4K,K=8K
   commcalc collective all_reduce --bytes 1GiB --group-size 8 --hardware h100
   commcalc busbw all_reduce --group-size 8 --busbw 370GB/s --link 450GB/s

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from commcalc.accounting.comparison import Candidate, Compared
+from commcalc.accounting.comparison import Compared
 from commcalc.accounting.comparison import compare as priced
 from commcalc.accounting.rows import AXES, Warn
+from commcalc.catalog.answer import candidate_of
 from commcalc.catalog.assign import Assignment
-from commcalc.catalog.job import Job, Request, resolve_job
+from commcalc.catalog.job import Request, resolve_job
 from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, say, warn, width_of_terminal, write
 from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, UnknownName, UsageError, raise_all
@@ -283,15 +284,7 @@ def _request(base: Request, chosen: Mapping[str, str]) -> Request:
 def _one(request: Request) -> Compared:
     job = resolve_job(request)
     warnings = tuple(Warn(*warning) for warning in job.warnings)
-    return priced(_candidate(job))._replace(assumptions=job.assumptions, warnings=warnings)
-
-
-def _candidate(job: Job) -> Candidate:
-    hardware = job.hardware
-    return Candidate(
-        job.model, hardware.name if hardware else None, job.parallel, job.work, job.convention,
-        hardware.network if hardware else None, job.chip, job.algorithm, job.states, job.clock,
-    )  # fmt: skip
+    return priced(candidate_of(job))._replace(assumptions=job.assumptions, warnings=warnings)
 
 
 def _baseline(given: str | None, labels: Sequence[Mapping[str, str]]) -> int | None:

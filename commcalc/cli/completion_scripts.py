@@ -17,6 +17,7 @@ from commcalc.catalog import presets
 from commcalc.catalog.describe import KINDS
 from commcalc.catalog.sections import SECTIONS
 from commcalc.cli import application
+from commcalc.cli.check import Style
 from commcalc.cli.completions import FILES, ROOT, Shell
 from commcalc.cli.options import PATHS
 from commcalc.cli.output import Format
@@ -73,6 +74,8 @@ _ARGUMENTS = {
     "paths": Words(files=True),
     "config": Words(files=True),
     "logs": Words(files=True),
+    "budget": Words(files=True),
+    "words": Words(known=("compare",), kinds=("job",), files=True),
     "pattern": Words(kinds=KINDS),
     "expression": Words(),
     "what": Words(known=("tp", "batch", "mix", "bandwidth")),
@@ -83,6 +86,7 @@ _VALUES = {
     "model": Words(kinds=("model",), files=True),
     "hardware": Words(kinds=("hardware",), files=True),
     "format_": Words(known=tuple(Format)),
+    "style_": Words(known=tuple(Style)),
     "kind": Words(known=KINDS),
     "source": Words(known=("packaged", "user")),
     "output": Words(files=True),

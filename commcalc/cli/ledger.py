@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from commcalc.accounting.ledger import build
-from commcalc.accounting.outlook import Outlook, outlook_of
-from commcalc.accounting.pricing import PricedLedger, price_ledger
+from commcalc.accounting.outlook import Outlook
+from commcalc.accounting.pricing import PricedLedger
+from commcalc.catalog.answer import answer_to
 from commcalc.catalog.job import Job, resolve_job
 from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, warn, width_of_terminal, write
@@ -119,12 +119,7 @@ def ledger(
     style = o.format_from(ctx.params)
     if style in (Format.CSV, Format.JSONL):
         _one_table(style, explain=explain, tensors=tensors, ranks=ranks)
-    found = resolve_job(o.request_from(ctx.params))
-    book = build(found.model, found.parallel, found.work, found.convention)
-    network = found.hardware.network if found.hardware else None
-    priced = price_ledger(book, network, found.algorithm)
-    outlook = outlook_of(priced, found.chip, network, found.algorithm, found.states, found.clock)
-    priced = _with_notes(priced, found, outlook)
+    found, priced, outlook = answer_to(resolve_job(o.request_from(ctx.params)))
     text = _text(priced, found, outlook, style, explain=explain, tensors=tensors, ranks=ranks, no_color=no_color)
     warn(priced.warnings)
     write(text)
@@ -138,16 +133,6 @@ def _one_table(style: Format, *, explain: bool, tensors: bool, ranks: bool) -> N
         )
     if tensors and ranks:
         raise UsageError("--tensors and --ranks are two tables", where=f"--format {style}", hint="ask for one of them")
-
-
-def _with_notes(priced: PricedLedger, job: Job, outlook: Outlook) -> PricedLedger:
-    """The same with what the job itself assumed and warned of."""
-    from commcalc.accounting.rows import Warn
-
-    return priced._replace(
-        warnings=(*(Warn(*warning) for warning in job.warnings), *priced.warnings, *outlook.warnings),
-        assumptions=(*job.assumptions, *priced.assumptions, *outlook.assumptions),
-    )
 
 
 def _text(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, BinaryIO, Optional, TypeVar
 
 import typer
@@ -12,6 +12,7 @@ import typer
 from commcalc.catalog.assign import Assignment
 from commcalc.catalog.job import Request
 from commcalc.cli.output import Format
+from commcalc.document import Leaf, scalar
 from commcalc.errors import SpecError, UnknownName, UsageError
 
 
@@ -240,6 +241,20 @@ def request_from(params: Mapping[str, Any]) -> Request:
         bandwidths=params.get("bandwidth") or (),
         latencies=params.get("latency") or (),
     )
+
+
+def measured_from(given: Sequence[str] | None) -> dict[str, Leaf]:
+    """The values of ``--measured FIELD=VALUE`` by field, each once."""
+    found: dict[str, Leaf] = {}
+    for one in given or ():
+        path, equals, value = (part.strip() for part in one.partition("="))
+        where = f"--measured {one[:60]}"
+        if not equals or not path or not value:
+            raise UsageError(f"{one[:60]!r} gives no value", where=where, hint="--measured step.time_s=5.2s")
+        if path in found:
+            raise UsageError(f"two measured values of {path[:60]}", where=where, hint="give it once")
+        found[path] = Leaf(scalar(value), value, where)
+    return found
 
 
 def stdin_of(what: str) -> BinaryIO:
