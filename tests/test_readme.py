@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import yaml
 
 from commcalc.cli import COMMANDS
 from commcalc.cli.completion_scripts import commands as command_tree
-from conftest import DATA, ROOT, environment, run_commcalc
+from conftest import DATA, ROOT, Inside, environment, run_commcalc
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
@@ -104,11 +105,27 @@ def test_console_session(command: str, printed: str, place: Path) -> None:
     assert printed_by(command, place) == printed.rstrip("\n")
 
 
+def plain(command: str) -> list[str] | None:
+    """The arguments of a command that needs no shell; None where it has a pipe, a redirection or several words."""
+    words = shlex.shlex(command, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    found = list(words)
+    simple = found[:1] == ["commcalc"] and not {"|", ">", "<", "&&", ";", "2>", "$("} & set(found)
+    return shlex.split(command)[1:] if simple and "$" not in command and "~" not in command else None
+
+
 @pytest.mark.parametrize("command", commands())
-def test_command_runs(command: str, place: Path) -> None:
-    done = shell(command, place)
-    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
-    assert done.stdout
+def test_command_runs(command: str, place: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = plain(command)
+    if arguments is None:
+        done = shell(command, place)
+        assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+        assert done.stdout
+        return
+    monkeypatch.chdir(place)
+    ran = inside(*arguments)
+    assert (ran.status, "error" in ran.err) == (0, False), ran.err
+    assert ran.out
 
 
 def test_the_job_file_runs(place: Path) -> None:
@@ -168,7 +185,9 @@ def test_every_subcommand_and_module_is_named() -> None:
 
 
 @pytest.mark.parametrize("path", [command.path for command in command_tree()], ids=" ".join)
-def test_help_opens_with_examples_and_they_run(path: tuple[str, ...], tmp_path: Path) -> None:
+def test_help_opens_with_examples_and_they_run(
+    path: tuple[str, ...], tmp_path: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = run_commcalc(*path, "--help").out
     assert run_commcalc(*path, "-h").out == text
     assert max(len(line) for line in text.splitlines()) <= 79
@@ -186,6 +205,12 @@ def test_help_opens_with_examples_and_they_run(path: tuple[str, ...], tmp_path: 
     assert examples
     for line in map(str.strip, examples):
         if f"\n{line}\n" in README or f"$ {line} " in README:  # it is run there
+            continue
+        arguments = plain(line)
+        if arguments is not None:
+            monkeypatch.chdir(tmp_path)
+            ran = inside(*arguments)
+            assert ran.status == (3 if line.endswith("--tp 3") else 0), (line, ran.err)
             continue
         script = f'commcalc() {{ "{sys.executable}" -m commcalc "$@"; }}; mkdir -p ~/.config/fish/completions; {line}'
         done = subprocess.run(
