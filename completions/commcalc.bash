@@ -29,7 +29,7 @@ _commcalc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     if (( COMP_CWORD == 1 )); then
-        _commcalc_words ledger matmul reshard shard collective busbw calibrate degrees solve verify completions presets --help --version
+        _commcalc_words ledger matmul reshard shard collective busbw calibrate degrees solve verify schema completions presets --help --version
         return
     fi
     case $command in
@@ -653,6 +653,9 @@ _commcalc() {
         "verify":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "schema":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
         "presets list":--kind)
             _commcalc_words model hardware job
             return ;;
@@ -754,6 +757,12 @@ _commcalc() {
                 _commcalc_words --mesh --dim --pad --sub-axes --layout --tp --dp --zero --dp-shard --pp --cp --cp-comm --ep --etp --dispatch --model --framework --kv --vocab-padding --seq --micro-batch --phase --recompute --regather --no-regather --set --all --dtype --seed --explain --format --json --no-color --help -h
             else
                 :
+            fi ;;
+        "schema")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --lines --format --json --no-color --help -h
+            else
+                _commcalc_words job model hardware ledger solve matmul shard reshard collective busbw calibrate calibrate-compare acceptance degrees verify preset presets validation schemas error
             fi ;;
         "completions")
             if [[ $cur == -* ]]; then

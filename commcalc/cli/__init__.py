@@ -26,6 +26,7 @@ COMMANDS = {
     "solve": "solve",
     "verify": "verify",
     "presets": "presets",
+    "schema": "schema",
     "completions": "completions",
 }
 INTERRUPTED = 130
@@ -43,6 +44,7 @@ Examples:
   commcalc solve tp --model llama-3-70b --hardware h100 --sp
   commcalc verify --layout megatron-sp
   commcalc presets list
+  commcalc schema job
 """
 
 

@@ -113,7 +113,7 @@ def list_(
 @o.with_examples(SHOW_EXAMPLES)
 def show(
     ctx: typer.Context,
-    name: Annotated[
+    preset: Annotated[
         str, typer.Argument(metavar="PRESET", help="A name, a YAML file or a config.json.", show_default=False)
     ],
     kind: Kind = None,
@@ -127,7 +127,7 @@ def show(
 
     style = o.format_from(ctx.params)
     _check_kind(kind)
-    found = describe(name, kind, full=True)
+    found = describe(preset, kind, full=True)
     if style is Format.JSON:
         _write_json(style, report.show_document(found), [])
     elif style is Format.JSONL:
