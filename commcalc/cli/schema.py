@@ -15,7 +15,7 @@ Examples:
   commcalc schema
   commcalc schema ledger
   commcalc schema ledger --lines
-  commcalc schema job > job.schema.json
+  commcalc schema job --output job.schema.json
   commcalc schema --json
 """
 
@@ -31,6 +31,7 @@ def schema(
     ] = False,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """JSON Schemas of what is written and of the files that are read.
