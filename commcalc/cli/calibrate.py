@@ -135,6 +135,8 @@ def _print_sweeps(
     rates = [_datasheet(one, machine) for one in sweeps]
     warnings = [*_warnings(sweeps), *_too_fast(sweeps, rates)]
     plots = "\n".join(report.plot(one) for one in sweeps)
+    if style is Format.MARKDOWN:  # which would join the lines
+        plots = f"```text\n{plots}```\n"
     more = "\n".join(line for one in sweeps for line in report.explained(one)) + "\n" if explain else ""
     _show(
         params, style,

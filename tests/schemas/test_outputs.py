@@ -202,11 +202,17 @@ def test_documents_lines_and_columns(name: str, command: str, inside: Inside) ->
     assert wrong(name, found) == []
     assert found.get("schema") == document(name).number
     lines = [json.loads(line) for line in run_in(inside, command, "jsonl").splitlines()]
-    assert [told for line in lines for told in wrong(name, line, lines=True)] == []
+    assert [problem for line in lines for problem in wrong(name, line, lines=True)] == []
     if name != "error":
         table = list(csv.reader(io.StringIO(run_in(inside, command, "csv"))))
         assert table[:1] == [[*line] for line in lines[:1]]
-        assert len(table) == len(lines) + bool(lines)
+        cells = [zip(row, line.values(), strict=True) for row, line in zip(table[1:], lines, strict=True)]
+        assert [[told(*pair) for pair in row] for row in cells] == [[*line.values()] for line in lines]
+
+
+def told(cell: str, value: object) -> object:
+    """What a cell of csv says: text as it is, nothing for null, all else as JSON."""
+    return (cell or None) if value is None else cell if isinstance(value, str) else json.loads(cell)
 
 
 @pytest.mark.parametrize(("name", "command"), [(name, one) for name, found in DOCUMENTS.items() for one in found])
