@@ -18,7 +18,9 @@ def read_about(section: Section, kind: str) -> tuple[dict[str, object], Sequence
     read = read_section(Section(section.where, told, section.keys), TEXTS, kind)
     values: dict[str, object] = {}
     names, sources = section.entries.get("aliases"), section.entries.get("sources")
-    if isinstance(names, Items) and all(isinstance(name, Leaf) and name.text for name in names.items):
+    if isinstance(names, Items) and all(
+        isinstance(name, Leaf) and name.text and name.value is not None for name in names.items
+    ):
         values["aliases"] = [name.text for name in names.items if isinstance(name, Leaf)]
     elif names is not None:
         hint = "aliases: [h100, h100-sxm5]"

@@ -86,7 +86,7 @@ def _fields(table: Mapping[str, Field], tells: Mapping[str, str]) -> dict[str, N
 def _about(*keys: str) -> dict[str, Node]:
     """What a file says about itself."""
     scalar = {"type": ["string", "number", "boolean", "null"]}
-    name = {"type": ["string", "number", "boolean", "null"], "minLength": 1}
+    name = {"type": ["string", "number", "boolean"], "minLength": 1}
     known: dict[str, Mapping[str, Any]] = {
         "aliases": {"type": "array", "items": name},
         "sources": {"type": "object", "additionalProperties": scalar},
@@ -153,10 +153,10 @@ def _hardware() -> _Made:
     keys: dict[str, Node] = {
         **_fields(h.NAME, {"name": "What the machine is called"}),
         "chip": {"description": "What one device offers", **_mapping({key: chip[key] for key in h.CHIP})},
-        "network": {"description": "Levels, innermost first", "type": "array", "minItems": 1, "items": _level()},
+        "network": {"description": "Levels, innermost first", "type": "array", "items": _level()},
     }
     keys |= _about(*(key for key in h.KEYS if key not in keys), "extends")
-    whole = {"network": {"items": _whole_level()}}
+    whole = {"network": {"minItems": 1, "items": _whole_level()}}
     return _Made(_mapping(keys), _unless(["extends"], required=["network"], properties=whole))
 
 
@@ -199,7 +199,7 @@ def _whole_level() -> dict[str, Any]:
 
 
 def _shape() -> dict[str, Any]:
-    size = r"\s*\+?0*[1-9][0-9_]*\s*"
+    size = r"\s*\+?(?=[0-9_.]*[1-9])[0-9.][0-9_.]*([eE][+-]?[0-9]{1,3})?\s*"
     text = {"type": "string", "pattern": rf"^\s*\[?{size}([x,]{size}){{0,{lv.MOST_AXES - 1}}}\]?\s*$"}
     items = {"type": "array", "minItems": 1, "maxItems": lv.MOST_AXES, "items": v.WHOLE}
     return {"anyOf": [items, {"type": "integer", "minimum": 1}, text]}
