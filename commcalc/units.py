@@ -16,9 +16,10 @@ from commcalc.errors import UnitError, UnknownName
 if TYPE_CHECKING:
     from fractions import Fraction
 
-_DECIMAL = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50}
-_SECONDS = {"s": 0, "ms": -3, "us": -6, "µs": -6, "μs": -6, "ns": -9}
+# Prefixes and units by what they mean: powers of ten, powers of two, powers of ten of a second.
+DECIMAL = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50}
+SECONDS = {"s": 0, "ms": -3, "us": -6, "µs": -6, "μs": -6, "ns": -9}
 _DIGITS = r"\d+(?:_\d+)*"
 _NUMBER = re.compile(
     rf"\s*([+-]?(?:{_DIGITS}(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{{1,3}})?)\s*(.*?)\s*$", re.DOTALL | re.ASCII
@@ -28,8 +29,10 @@ _NEGATIVE = re.compile(r"-[0._]*[1-9]")
 _LONGEST_S = 1e9
 _FASTEST_FLOPS = 1e24
 _SLOWEST_BYTES_PER_S, _FASTEST_BYTES_PER_S = 1.0, 1e18
-_COUNT = {"": 1, "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30}
-_MAX_TEXT = 60
+# What letters after a number of tokens mean, and after one of parameters (as powers of ten, in either case).
+TOKENS = {"": 1, "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30}
+PARAMETERS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
+MAX_TEXT = 60
 
 
 class Dtype(StrEnum):
@@ -57,7 +60,7 @@ class Dtype(StrEnum):
         return (known | {"int64": 64, "int32": 32, "int8": 8, "int4": 4})[self]
 
 
-_DTYPE_SPELLINGS = {
+DTYPE_SPELLINGS = {
     "f64": "fp64", "float64": "fp64", "double": "fp64",
     "f32": "fp32", "float32": "fp32", "float": "fp32", "tf32": "fp32",
     "bfloat16": "bf16", "f16": "fp16", "float16": "fp16", "half": "fp16",
@@ -78,16 +81,16 @@ def parse_dtype(text: str) -> Dtype:
     (<Dtype.FP8: 'fp8'>, <Dtype.BF16: 'bf16'>)
     """
     name = text.strip().lower().removeprefix("torch.").removeprefix("jnp.").removeprefix("np.")
-    name = _DTYPE_SPELLINGS.get(name, name)
+    name = DTYPE_SPELLINGS.get(name, name)
     if name not in Dtype.__members__.values():
-        raise UnknownName("dtype", text, [*Dtype, *_DTYPE_SPELLINGS])
+        raise UnknownName("dtype", text, [*Dtype, *DTYPE_SPELLINGS])
     return Dtype(name)
 
 
 def _split(text: str, what: str, example: str) -> tuple[str, str]:
-    match = _NUMBER.match(text) if len(text) <= _MAX_TEXT else None
+    match = _NUMBER.match(text) if len(text) <= MAX_TEXT else None
     if match is None:
-        raise UnitError(f"{text[:_MAX_TEXT]!r} is no {what}", hint=f"write it like {example}")
+        raise UnitError(f"{text[:MAX_TEXT]!r} is no {what}", hint=f"write it like {example}")
     if _LEADING_ZERO.match(text):
         raise UnitError(f"{text!r} begins with 0: octal or decimal?", hint="write it without the 0")
     return match.group(1).replace("_", ""), match.group(2)
@@ -124,10 +127,10 @@ def _amount_unit(unit: str) -> tuple[int, int, int] | None:
     for ending, bits in (("Bytes", 8), ("bytes", 8), ("byte", 8), ("bits", 1), ("bit", 1), ("B", 8), ("b", 1)):
         if unit.endswith(ending):
             prefix = unit.removesuffix(ending)
-            if prefix in _BINARY:
-                return 0, _BINARY[prefix], bits
-            if prefix in _DECIMAL:
-                return _DECIMAL[prefix], 0, bits
+            if prefix in BINARY:
+                return 0, BINARY[prefix], bits
+            if prefix in DECIMAL:
+                return DECIMAL[prefix], 0, bits
             return None
     return None
 
@@ -167,9 +170,9 @@ def parse_seconds(text: str) -> float:
     (3e-06, 0.0)
     """
     number, unit = _split(text, "time", "3us")
-    if unit not in _SECONDS:
+    if unit not in SECONDS:
         raise _refuse(text, unit, "time", "3us, 1.5ms or 2s")
-    value = _scaled(number, _SECONDS[unit])
+    value = _scaled(number, SECONDS[unit])
     if value > _LONGEST_S:
         raise UnitError(f"{text!r} is too large")
     return value
@@ -203,9 +206,9 @@ def parse_flops(text: str) -> float:
     """
     number, unit = _split(text, "FLOP rate", "989 TFLOP/s")
     prefix = unit.removesuffix("FLOP/s").removesuffix("FLOPS").removesuffix("OP/s")
-    if prefix == unit or prefix not in _DECIMAL:
+    if prefix == unit or prefix not in DECIMAL:
         raise _refuse(text, unit, "FLOP rate", "989 TFLOP/s")
-    value = _scaled(number, _DECIMAL[prefix])
+    value = _scaled(number, DECIMAL[prefix])
     if value <= 0:
         raise UnitError(f"{text!r} is not above zero")
     if not 1 <= value <= _FASTEST_FLOPS:
@@ -232,9 +235,9 @@ def parse_tokens(text: str) -> int:
     (8192, 4096)
     """
     number, unit = _split(text, "whole number", "4096 or 8K")
-    if unit not in _COUNT:
+    if unit not in TOKENS:
         raise UnitError(f"{text!r} is no whole number", hint="write it like 4096 or 8K (= 8192)")
-    return _whole_number(text, number, _COUNT[unit])
+    return _whole_number(text, number, TOKENS[unit])
 
 
 def parse_parameters(text: str) -> int:
@@ -244,10 +247,9 @@ def parse_parameters(text: str) -> int:
     (7000000000, 1500000)
     """
     number, unit = _split(text, "whole number", "7B")
-    powers = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
-    if unit.lower() not in powers:
+    if unit.lower() not in PARAMETERS:
         raise UnitError(f"{text!r} is no number of parameters", hint="write it like 7B, 350M or 1T")
-    return _whole_number(text, number, 10 ** powers[unit.lower()])
+    return _whole_number(text, number, 10 ** PARAMETERS[unit.lower()])
 
 
 def _whole_number(text: str, number: str, times: int) -> int:

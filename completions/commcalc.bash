@@ -29,7 +29,7 @@ _commcalc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     if (( COMP_CWORD == 1 )); then
-        _commcalc_words ledger compare check record matmul reshard shard collective busbw calibrate degrees solve verify completions presets --help --version
+        _commcalc_words ledger compare check record matmul reshard shard collective busbw calibrate degrees solve verify schema completions presets --help --version
         return
     fi
     case $command in
@@ -222,6 +222,9 @@ _commcalc() {
             return ;;
         "ledger":--format)
             _commcalc_words table json jsonl csv markdown
+            return ;;
+        "ledger":--output|"ledger":-o)
+            _commcalc_files
             return ;;
         "compare":--model)
             :
@@ -454,6 +457,9 @@ _commcalc() {
         "matmul":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "matmul":--output|"matmul":-o)
+            _commcalc_files
+            return ;;
         "reshard":--mesh)
             :
             return ;;
@@ -495,6 +501,9 @@ _commcalc() {
         "reshard":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "reshard":--output|"reshard":-o)
+            _commcalc_files
+            return ;;
         "shard":--mesh)
             :
             return ;;
@@ -509,6 +518,9 @@ _commcalc() {
             return ;;
         "shard":--format)
             _commcalc_words table json jsonl csv markdown
+            return ;;
+        "shard":--output|"shard":-o)
+            _commcalc_files
             return ;;
         "collective":--bytes)
             :
@@ -557,6 +569,9 @@ _commcalc() {
         "collective":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "collective":--output|"collective":-o)
+            _commcalc_files
+            return ;;
         "busbw":--group-size)
             :
             return ;;
@@ -582,6 +597,9 @@ _commcalc() {
             return ;;
         "busbw":--format)
             _commcalc_words table json jsonl csv markdown
+            return ;;
+        "busbw":--output|"busbw":-o)
+            _commcalc_files
             return ;;
         "calibrate":--collective)
             _commcalc_words all_reduce all_gather reduce_scatter all_to_all send_recv permute broadcast reduce gather scatter
@@ -650,6 +668,9 @@ _commcalc() {
             return ;;
         "degrees":--format)
             _commcalc_words table json jsonl csv markdown
+            return ;;
+        "degrees":--output|"degrees":-o)
+            _commcalc_files
             return ;;
         "solve":--model)
             _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b
@@ -763,6 +784,9 @@ _commcalc() {
         "solve":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "solve":--output|"solve":-o)
+            _commcalc_files
+            return ;;
         "verify":--mesh)
             :
             return ;;
@@ -840,6 +864,18 @@ _commcalc() {
         "verify":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "verify":--output|"verify":-o)
+            _commcalc_files
+            return ;;
+        "schema":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
+        "schema":--output|"schema":-o)
+            _commcalc_files
+            return ;;
+        "completions":--output|"completions":-o)
+            _commcalc_files
+            return ;;
         "presets list":--kind)
             _commcalc_words model hardware job
             return ;;
@@ -858,17 +894,26 @@ _commcalc() {
         "presets list":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "presets list":--output|"presets list":-o)
+            _commcalc_files
+            return ;;
         "presets show":--kind)
             _commcalc_words model hardware job
             return ;;
         "presets show":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "presets show":--output|"presets show":-o)
+            _commcalc_files
+            return ;;
         "presets validate":--kind)
             _commcalc_words model hardware job
             return ;;
         "presets validate":--format)
             _commcalc_words table json jsonl csv markdown
+            return ;;
+        "presets validate":--output|"presets validate":-o)
+            _commcalc_files
             return ;;
         "presets import":--name)
             :
@@ -880,7 +925,7 @@ _commcalc() {
     case "$command" in
         "ledger")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --recompute-layers --attention --dropout --no-dropout --param-dtype --optimizer --moment-dtype --master-dtype --main-grad-dtype --kv-dtype --offload --host-memory --must-fit --no-must-fit --efficiency --hbm-efficiency --overlap --combine --scores --train-tokens --call-latency --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --no-color --help -h
+                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --recompute-layers --attention --dropout --no-dropout --param-dtype --optimizer --moment-dtype --master-dtype --main-grad-dtype --kv-dtype --offload --host-memory --must-fit --no-must-fit --efficiency --hbm-efficiency --overlap --combine --scores --train-tokens --call-latency --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --output -o --no-color --help -h
             else
                 _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs
@@ -910,31 +955,31 @@ _commcalc() {
             fi ;;
         "matmul")
             if [[ $cur == -* ]]; then
-                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --overlap --no-extra-flops --no-communication --grad --all --hardware --shape --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --no-color --help -h
+                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --overlap --no-extra-flops --no-communication --grad --all --hardware --shape --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --output -o --no-color --help -h
             else
                 :
             fi ;;
         "reshard")
             if [[ $cur == -* ]]; then
-                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --hardware --shape --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --no-color --help -h
+                _commcalc_words --mesh --dim --dtype --pad --sub-axes --minimize --hardware --shape --bandwidth --latency --algorithm --convention --explain --notation --set --format --json --output -o --no-color --help -h
             else
                 :
             fi ;;
         "shard")
             if [[ $cur == -* ]]; then
-                _commcalc_words --mesh --dim --dtype --pad --explain --set --format --json --no-color --help -h
+                _commcalc_words --mesh --dim --dtype --pad --explain --set --format --json --output -o --no-color --help -h
             else
                 :
             fi ;;
         "collective")
             if [[ $cur == -* ]]; then
-                _commcalc_words --bytes --elements --dtype --group-size --mesh --axes --dim --hardware --shape --bandwidth --latency --in-network --algorithm --convention --set --explain --format --json --no-color --help -h
+                _commcalc_words --bytes --elements --dtype --group-size --mesh --axes --dim --hardware --shape --bandwidth --latency --in-network --algorithm --convention --set --explain --format --json --output -o --no-color --help -h
             else
                 _commcalc_words all_reduce all_gather reduce_scatter all_to_all send_recv permute broadcast
             fi ;;
         "busbw")
             if [[ $cur == -* ]]; then
-                _commcalc_words --group-size --bytes --time --algbw --busbw --in-network --link --both-ways --hardware --format --json --no-color --explain --help -h
+                _commcalc_words --group-size --bytes --time --algbw --busbw --in-network --link --both-ways --hardware --format --json --output -o --no-color --explain --help -h
             else
                 _commcalc_words all_reduce all_gather reduce_scatter all_to_all send_recv permute broadcast reduce gather scatter
             fi ;;
@@ -946,13 +991,13 @@ _commcalc() {
             fi ;;
         "degrees")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --tp --sp --no-sp --layout --framework --kv --vocab-padding --seq --phase --set --format --json --no-color --help -h
+                _commcalc_words --model --tp --sp --no-sp --layout --framework --kv --vocab-padding --seq --phase --set --format --json --output -o --no-color --help -h
             else
                 :
             fi ;;
         "solve")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --tp --sp --no-sp --cp --ep --pp --dp --devices --zero --layout --framework --order --kv --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --regather --no-regather --reshard --no-reshard --bandwidth --latency --call-latency --algorithm --convention --efficiency --hbm-efficiency --combine --scores --sublayer --pass --time --scope --group --set --format --json --no-color --help -h
+                _commcalc_words --model --hardware --tp --sp --no-sp --cp --ep --pp --dp --devices --zero --layout --framework --order --kv --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --regather --no-regather --reshard --no-reshard --bandwidth --latency --call-latency --algorithm --convention --efficiency --hbm-efficiency --combine --scores --sublayer --pass --time --scope --group --set --format --json --output -o --no-color --help -h
             else
                 _commcalc_words tp batch mix bandwidth deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs
@@ -960,13 +1005,19 @@ _commcalc() {
             fi ;;
         "verify")
             if [[ $cur == -* ]]; then
-                _commcalc_words --mesh --dim --pad --sub-axes --layout --tp --dp --zero --dp-shard --pp --cp --cp-comm --ep --etp --dispatch --model --framework --kv --vocab-padding --seq --micro-batch --phase --recompute --regather --no-regather --set --all --dtype --seed --explain --format --json --no-color --help -h
+                _commcalc_words --mesh --dim --pad --sub-axes --layout --tp --dp --zero --dp-shard --pp --cp --cp-comm --ep --etp --dispatch --model --framework --kv --vocab-padding --seq --micro-batch --phase --recompute --regather --no-regather --set --all --dtype --seed --explain --format --json --output -o --no-color --help -h
             else
                 :
             fi ;;
+        "schema")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --lines --format --json --output -o --no-color --help -h
+            else
+                _commcalc_words job model hardware ledger solve matmul shard reshard collective busbw calibrate calibrate-compare acceptance degrees verify preset presets validation schemas error
+            fi ;;
         "completions")
             if [[ $cur == -* ]]; then
-                _commcalc_words --help -h
+                _commcalc_words --output -o --help -h
             else
                 _commcalc_words bash zsh fish
             fi ;;
@@ -978,14 +1029,14 @@ _commcalc() {
             fi ;;
         "presets list")
             if [[ $cur == -* ]]; then
-                _commcalc_words --kind --family --source --min-size --max-size --format --json --no-color --help -h
+                _commcalc_words --kind --family --source --min-size --max-size --format --json --output -o --no-color --help -h
             else
                 _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own models hardware jobs
             fi ;;
         "presets show")
             if [[ $cur == -* ]]; then
-                _commcalc_words --kind --format --json --no-color --help -h
+                _commcalc_words --kind --format --json --output -o --no-color --help -h
             else
                 _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2 deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own models hardware jobs
@@ -993,7 +1044,7 @@ _commcalc() {
             fi ;;
         "presets validate")
             if [[ $cur == -* ]]; then
-                _commcalc_words --kind --format --json --no-color --help -h
+                _commcalc_words --kind --format --json --output -o --no-color --help -h
             else
                 _commcalc_files
             fi ;;

@@ -99,9 +99,9 @@ def test_every_command_and_option_is_there() -> None:
             assert option.help
     paths = [" ".join(command.path) for command in commands()]
     assert sorted(paths) == [
-        "busbw", "calibrate", "check", "collective", "compare", "completions", "degrees", "ledger", "matmul", "presets",
-        "presets import", "presets list", "presets show", "presets validate", "record", "reshard", "shard", "solve",
-        "verify",
+        "busbw", "calibrate", "check", "collective", "compare", "completions", "degrees", "ledger", "matmul",
+        "presets", "presets import", "presets list", "presets show", "presets validate", "record", "reshard",
+        "schema", "shard", "solve", "verify",
     ]  # fmt: skip
 
 

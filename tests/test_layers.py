@@ -12,7 +12,7 @@ from conftest import ROOT
 # From the ground up; a package may import those before it.
 ORDER = [
     "errors", "units", "ranges", "document", "algebra", "network", "transformer", "accounting", "simulate", "ingest",
-    "catalog", "report", "cli",
+    "catalog", "schemas", "report", "cli",
 ]  # fmt: skip
 # The prices of collectives are stated in kinds and wire ratios, which the algebra owns; nothing else crosses.
 PACKAGE = ROOT / "commcalc"

@@ -237,7 +237,8 @@ def _job(section: Section, given: str) -> Described:
     told = section.entries.get("sources")
     sources = {path: cited(where, path, told) or where for path, where in _places(section, values)}
     size = " on ".join(str(values[key]) for key in ("model", "hardware") if isinstance(values.get(key), str))
-    name = str(plain(section.entries["name"]))
+    named = section.entries.get("name")  # null takes it away
+    name = named.text if isinstance(named, Leaf) else "job"
     return Described("job", name, values, derived, sources, read_about(section, "job")[0], size or "its own fields")
 
 

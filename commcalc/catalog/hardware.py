@@ -12,9 +12,10 @@ from commcalc.errors import CommcalcError, SpecError, UnknownName, UsageError
 from commcalc.network.link import Level, Network
 from commcalc.units import Dtype, parse_dtype
 
-_KEYS = ("name", "chip", "network", "aliases", "confidence", "sources", "notes")
-_NAME = {"name": Field(text, like="h100-sxm")}
-_HBM = {"capacity": Field(size, like="80 GB"), "bandwidth": Field(rate, like="3.35 TB/s")}
+KEYS = ("name", "chip", "network", "aliases", "confidence", "sources", "notes")
+NAME = {"name": Field(text, like="h100-sxm")}
+CHIP = ("flops", "hbm")
+HBM = {"capacity": Field(size, like="80 GB"), "bandwidth": Field(rate, like="3.35 TB/s")}
 
 
 class Hardware(NamedTuple):
@@ -47,10 +48,10 @@ def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[Comm
     """The machine of a mapping, the source of each value, and all that is wrong."""
     reading = Reading()
     for key in section.entries:
-        if key not in _KEYS:
-            reading.problems.append(UnknownName("key in hardware", key, _KEYS, where=section.keys[key]))
+        if key not in KEYS:
+            reading.problems.append(UnknownName("key in hardware", key, KEYS, where=section.keys[key]))
     named: dict[str, Node] = {key: section.entries[key] for key in ("name",) if key in section.entries}
-    told = reading.section(Section(section.where, named, section.keys), _NAME, "hardware")
+    told = reading.section(Section(section.where, named, section.keys), NAME, "hardware")
     about, problems = read_about(section, "hardware")
     reading.problems += problems
     levels = read_levels(section, reading)
@@ -59,12 +60,10 @@ def read_hardware(section: Section) -> tuple[Hardware, dict[str, str], list[Comm
     hbm: dict[str, Any] = {}
     if isinstance(chip, Section):
         for key in chip.entries:
-            if key not in ("flops", "hbm"):
-                reading.problems.append(
-                    UnknownName("key in hardware.chip", key, ("flops", "hbm"), where=chip.keys[key])
-                )
+            if key not in CHIP:
+                reading.problems.append(UnknownName("key in hardware.chip", key, CHIP, where=chip.keys[key]))
         if "hbm" in chip.entries:
-            hbm = reading.section(chip.entries["hbm"], _HBM, "hardware.chip.hbm")
+            hbm = reading.section(chip.entries["hbm"], HBM, "hardware.chip.hbm")
         if "flops" in chip.entries:
             peaks = _peaks(chip.entries["flops"], reading)
     elif chip is not None:

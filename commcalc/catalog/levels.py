@@ -27,7 +27,7 @@ def times(leaf: Leaf) -> float:
     return value
 
 
-_LEVEL = {
+LEVEL = {
     "name": Field(label, like="nvlink"),
     "topology": one_of(Topology),
     "devices": Field(whole, like="8"),
@@ -37,12 +37,13 @@ _LEVEL = {
     "shared_by": Field(whole, like="8"),
     "oversubscription": Field(times, like="2 or 2:1"),
 }
-_IN_NETWORK = {
+IN_NETWORK = {
     "latency": Field(seconds, like="25 us"),
     "min_ranks": Field(whole, like="5"),
     "own_copy": Field(flag, like="true"),
 }
-_LISTS = ("shape", "pod", "algorithms", "wraparound")
+LISTS = ("shape", "pod", "algorithms", "wraparound")
+READ_ELSEWHERE = ("in_network_reduction", "measured")
 
 
 def level_values(level: Level, *, points: bool = False) -> dict[str, object]:
@@ -161,7 +162,7 @@ def _level(item: Node, index: int, reading: Reading, inner: Level | None) -> Lev
         return None
     named = item.entries.get("name")
     path = f"hardware.network.{named.text if isinstance(named, Leaf) else index}"
-    values = reading.section(item, _LEVEL, path, ("in_network_reduction", "measured", *_LISTS))
+    values = reading.section(item, LEVEL, path, (*READ_ELSEWHERE, *LISTS))
     for key in ("name", "bandwidth"):
         if key not in item.entries:
             reading.problems.append(SpecError(f"{path}.{key} is missing", where=item.where, hint=f"add {key}"))
@@ -355,7 +356,7 @@ def _in_network(node: Node | None, path: str, latency: float, reading: Reading) 
     if node is None:
         return None
     if isinstance(node, Section):
-        values = reading.section(node, _IN_NETWORK, f"{path}.in_network_reduction")
+        values = reading.section(node, IN_NETWORK, f"{path}.in_network_reduction")
         return InNetworkReduction(
             latency_s=values.get("latency", 2 * latency),
             min_ranks=values.get("min_ranks", 2),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 10_000
 _SHORTEST_S = 1e-9
-_FIELDS = {
+FIELDS = {
     "collective": one_of(Kind),
     "ranks": Field(whole, like="8"),
     "nodes": Field(whole, like="2"),
@@ -44,7 +44,7 @@ _FIELDS = {
     "sqrt": Field(seconds, like="7.8 ns"),
     "bandwidth": Field(rate, like="512 GB/s"),
 }
-_POINT = re.compile(
+POINT = re.compile(
     r"\s*(\d[\d.]*(?:e\+?\d+)?\s*[A-Za-z]*)\s+(\d[\d.]*(?:e[+-]?\d+)?\s*[A-Za-zµ]+)\s*$", re.ASCII | re.IGNORECASE
 )
 _HINT = "points: 8 KiB 16 us, 64 KiB 19 us, 1 MiB 25 us"
@@ -82,7 +82,7 @@ def read_measured(
 
 def _sweep(item: Node, path: str, inside: int, outside: int | None, reading: Reading) -> Sweep | None:
     before = len(reading.problems)
-    values = reading.section(item, _FIELDS, path, ("points",))
+    values = reading.section(item, FIELDS, path, ("points",))
     if not isinstance(item, Section):
         return None
     for key in ("collective", "ranks"):
@@ -174,7 +174,7 @@ def _pair(item: Node, where: str) -> tuple[str, str]:
 
 
 def _split(part: str, where: str) -> tuple[str, str]:
-    found = _POINT.match(part) if len(part) < 100 else None
+    found = POINT.match(part) if len(part) < 100 else None
     if found is None:
         raise SpecError(f"{part.strip()[:60]!r} is no point", where=where, hint=_HINT)
     return found.group(1), found.group(2)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from commcalc.catalog.about import read_about
 from commcalc.catalog.assign import Assignment, assign
+from commcalc.catalog.fields import Field, read_section, text
 from commcalc.catalog.presets import extended, is_path, load, names
 from commcalc.document import Items, Leaf, Section, parse_document
 from commcalc.errors import CommcalcError, SpecError, UnknownName, raise_all
@@ -51,19 +52,16 @@ def base_of(request: Request) -> Section:
     """The tree that options are laid over: the job, the default job, or nothing."""
     if request.job_text is not None:
         root = parse_document(request.job_text, "stdin")
-        root.entries.pop("name", None)
     elif request.section is not None:
         root = request.section
-        root.entries.pop("name", None)
     elif request.job is not None:
         root = _job_named(request.job)
-        root.entries.pop("name", None)
     elif request.model is None:
         root = load("job", DEFAULT_JOB)
-        root.entries.pop("name", None)
     else:
         root = Section("the command line")
-    raise_all(read_about(root, "job")[1])
+    named = Section(root.where, {"name": name} if (name := root.entries.pop("name", None)) else {}, root.keys)
+    raise_all([*read_section(named, {"name": Field(text)}, "job").problems, *read_about(root, "job")[1]])
     for key in ("sources", "notes", "aliases"):
         root.entries.pop(key, None)
     for kind, given in (("model", request.model), ("hardware", request.hardware)):

@@ -29,6 +29,7 @@ COMMANDS = {
     "solve": "solve",
     "verify": "verify",
     "presets": "presets",
+    "schema": "schema",
     "completions": "completions",
 }
 INTERRUPTED = 130
@@ -49,6 +50,7 @@ Examples:
   commcalc solve tp --model llama-3-70b --hardware h100 --sp
   commcalc verify --layout megatron-sp
   commcalc presets list
+  commcalc schema job
 """
 
 
@@ -62,7 +64,7 @@ def main() -> None:
 
 def run(args: Sequence[str]) -> int:
     """The exit status of a command line: 0 done, 1 a check failed, 2 wrong input, 3 no legal answer, 130 Ctrl-C."""
-    from commcalc.cli.output import CannotWrite, ClosedPipe, report_error, style_of, write
+    from commcalc.cli.output import CannotWrite, ClosedPipe, finish, give_up, report_error, style_of, write
     from commcalc.errors import CommcalcError
 
     try:
@@ -70,8 +72,12 @@ def run(args: Sequence[str]) -> int:
             if args and all(arg in ("--version", "-V") for arg in args):
                 write(f"commcalc {__version__}\n")
                 return 0
-            return _invoke(args)
+            status = _invoke(args)
+            if status != INTERRUPTED:  # Typer's own answer to Ctrl-C
+                finish()
+            return status
         except CommcalcError as error:
+            give_up()
             if isinstance(error, CannotWrite):
                 report_error(error)
             else:
@@ -84,6 +90,8 @@ def run(args: Sequence[str]) -> int:
     except CannotWrite as error:  # while an error was told as JSON
         report_error(error)
         return error.status
+    finally:
+        give_up()
 
 
 def _invoke(args: Sequence[str]) -> int:
@@ -108,7 +116,7 @@ def _invoke(args: Sequence[str]) -> int:
             hint = f"did you mean {' or '.join(near or problem.possibilities)}?"
         raise UsageError(_lowered(message), where="the command line", hint=hint) from None
     except typer.Abort:
-        return INTERRUPTED
+        raise KeyboardInterrupt from None
     except SystemExit as ended:  # Typer's own answer to a closed pipe while it prints help
         if ended.code == 1:
             raise ClosedPipe from None

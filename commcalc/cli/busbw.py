@@ -52,6 +52,7 @@ def busbw(
     hardware: o.Hardware = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Each number with its formula and values.", show_default=False)

@@ -13,7 +13,7 @@ import typer
 from commcalc.cli import options as o
 from commcalc.cli.logs import asked_of, sweeps_of
 from commcalc.cli.output import Format, say, warn, write
-from commcalc.errors import SpecError, UsageError
+from commcalc.errors import UsageError
 from commcalc.units import format_rate
 
 if TYPE_CHECKING:
@@ -121,12 +121,9 @@ def _write_machine(path: str, sweeps: Sequence[Calibrated], machine: Hardware | 
     if path == "-":
         write(text)
         return
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as problem:
-        told = (problem.strerror or str(problem)).lower()
-        raise SpecError(f"cannot be written: {told}", where=path) from None
+    from commcalc.cli.destination import put
+
+    put(path, text)
     say(f"wrote {path if path.isprintable() else ascii(path)}")
 
 
@@ -138,6 +135,8 @@ def _print_sweeps(
     rates = [_datasheet(one, machine) for one in sweeps]
     warnings = [*_warnings(sweeps), *_too_fast(sweeps, rates)]
     plots = "\n".join(report.plot(one) for one in sweeps)
+    if style is Format.MARKDOWN:  # which would join the lines
+        plots = f"```text\n{plots}```\n"
     more = "\n".join(line for one in sweeps for line in report.explained(one)) + "\n" if explain else ""
     _show(
         params, style,

@@ -84,6 +84,7 @@ def collective(
     ] = False,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """One collective by every algorithm, or primitives compared.

@@ -23,6 +23,7 @@ from commcalc.cli.options import PATHS
 from commcalc.cli.output import Format
 from commcalc.cli.sharded import NOTATIONS
 from commcalc.network.busbw import KINDS as COLLECTIVES
+from commcalc.schemas import NAMES as SCHEMAS
 
 
 class Words(NamedTuple):
@@ -70,7 +71,8 @@ _HELP = Option(("--help", "-h"), "Show this message and exit.", False, Words())
 _ARGUMENTS = {
     "job": Words(kinds=("job",), files=True),
     "shell": Words(known=tuple(Shell)),
-    "name": Words(kinds=KINDS, files=True),
+    "preset": Words(kinds=KINDS, files=True),
+    "name": Words(known=SCHEMAS),
     "paths": Words(files=True),
     "config": Words(files=True),
     "logs": Words(files=True),

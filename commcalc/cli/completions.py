@@ -37,6 +37,7 @@ FILES = {Shell.BASH: "commcalc.bash", Shell.ZSH: "_commcalc", Shell.FISH: "commc
 @o.with_examples(EXAMPLES)
 def completions(
     shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
+    output: o.OutputOption = None,
 ) -> None:
     """Print the completion script of a shell."""
     if shell not in Shell.__members__.values():

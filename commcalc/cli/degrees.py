@@ -53,6 +53,7 @@ def degrees(
     set_: o.Set = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """Which TP degrees are legal, and the rule that forbids others.

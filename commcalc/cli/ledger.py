@@ -110,6 +110,7 @@ def ledger(
     ] = False,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """What a block, a stage and a step move, how long it takes, and whether it fits.

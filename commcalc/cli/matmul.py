@@ -69,6 +69,7 @@ def matmul(
     set_: sizes.SetLinks = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """Every way to run a sharded matmul, and the cheapest."""

@@ -11,7 +11,7 @@ import typer
 
 from commcalc.catalog.assign import Assignment
 from commcalc.catalog.job import Request
-from commcalc.cli.output import Format
+from commcalc.cli.output import Format, send_to
 from commcalc.document import Leaf, scalar
 from commcalc.errors import SpecError, UnknownName, UsageError
 
@@ -131,6 +131,17 @@ Set = Annotated[
 ]
 FormatOption = Annotated[Text, _text("--format", "FORMAT", "table, json, jsonl, csv or markdown [table].")]
 Json = Annotated[bool, typer.Option("--json", help="Short for --format json.", show_default=False)]
+OutputOption = Annotated[
+    Text,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write there, all or nothing [stdout].",
+        show_default=False,
+        callback=send_to,
+    ),
+]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colour on a terminal.", show_default=False)]
 
 # Parameter name of a command: the path of the value it sets, and the option as people write it.

@@ -7,8 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from commcalc.errors import CommcalcError, SpecError, printable
+
+if TYPE_CHECKING:
+    from commcalc.cli.destination import Destination
 
 
 class Format(StrEnum):
@@ -32,9 +36,53 @@ class CannotWrite(SpecError):
         super().__init__(f"cannot write: {(problem.strerror or str(problem)).lower()}", where="stdout")
 
 
+class _Sent:
+    """Where data goes instead of stdout, while a command runs that was told so."""
+
+    to: Destination | None = None
+
+
+def send_to(path: str | None) -> None:
+    """Data of this command goes to a file from now on; None and ``-`` are stdout."""
+    if path is None or path == "-":
+        return
+    from commcalc.cli.destination import Destination
+
+    destination = Destination(path)
+    destination.check()
+    _Sent.to = destination
+
+
+def finish() -> None:
+    """All data has been written: the file takes its name."""
+    if _Sent.to is not None:
+        try:
+            _Sent.to.commit()
+        except OSError as problem:
+            raise _Sent.to.told(problem) from None
+
+
+def give_up() -> None:
+    """Data goes to stdout again; of a file that is not finished nothing is left."""
+    if _Sent.to is not None:
+        _Sent.to.discard()
+        _Sent.to = None
+
+
 def write(text: str) -> None:
-    """Data to stdout, as UTF-8 in any locale. A closed pipe is `ClosedPipe`, a full disk `CannotWrite`."""
+    """Data to stdout or to the file that was asked for, as UTF-8 in any locale.
+
+    A closed pipe is `ClosedPipe`, a full disk `CannotWrite`, or for a file a `CommcalcError` that names it.
+    """
     data = memoryview(text.encode("utf-8", "backslashreplace"))
+    if _Sent.to is not None:
+        try:
+            _Sent.to.write(data)
+        except BrokenPipeError:
+            raise ClosedPipe from None
+        except OSError as problem:
+            raise _Sent.to.told(problem) from None
+        return
     try:
         if sys.stdout is None:
             raise OSError("stdout is closed")
@@ -115,8 +163,8 @@ def style_of(args: Sequence[str]) -> Format:
 
 
 def is_terminal() -> bool:
-    """Whether a person reads stdout."""
-    return sys.stdout is not None and sys.stdout.isatty()
+    """Whether a person reads the data."""
+    return _Sent.to is None and sys.stdout is not None and sys.stdout.isatty()
 
 
 def width_of_terminal(environ: Mapping[str, str]) -> int | None:

@@ -10,7 +10,7 @@ import typer
 from commcalc.catalog.describe import KINDS, Listed
 from commcalc.cli import options as o
 from commcalc.cli.output import Format, colour_of_terminal, report_error, say, width_of_terminal, write
-from commcalc.errors import MOST_TOLD, WRONG_INPUT, CommcalcError, Several, SpecError, UnknownName, UsageError
+from commcalc.errors import MOST_TOLD, WRONG_INPUT, CommcalcError, Several, SpecError, UnknownName
 from commcalc.report.table import Table
 
 Kind = Annotated[
@@ -70,6 +70,7 @@ def list_(
     ] = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """Models, machines and jobs that go by a name."""
@@ -113,12 +114,13 @@ def list_(
 @o.with_examples(SHOW_EXAMPLES)
 def show(
     ctx: typer.Context,
-    name: Annotated[
+    preset: Annotated[
         str, typer.Argument(metavar="PRESET", help="A name, a YAML file or a config.json.", show_default=False)
     ],
     kind: Kind = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """One preset or file: values, what follows, sources."""
@@ -127,7 +129,7 @@ def show(
 
     style = o.format_from(ctx.params)
     _check_kind(kind)
-    found = describe(name, kind, full=True)
+    found = describe(preset, kind, full=True)
     if style is Format.JSON:
         _write_json(style, report.show_document(found), [])
     elif style is Format.JSONL:
@@ -151,6 +153,7 @@ def validate(
     kind: Kind = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """Check model, hardware and job files, or folders of them.
@@ -195,25 +198,14 @@ def import_(
     Each value keeps its origin; the file is named with its SHA-256.
     """
     from commcalc.catalog.imports import preset_text
+    from commcalc.cli.destination import put
 
     found, text = preset_text(config, name)
     if output is None or output == "-":
         write(text)
         return
-    try:
-        with open(output, "w" if force else "x", encoding="utf-8", newline="\n", opener=_without_waiting) as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError("the file is there already", where=f"--output {output}", hint="--force replaces it") from None
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise SpecError(f"cannot be written: {reason.lower()}", where=f"--output {output!r}") from None
+    put(output, text, new=not force)
     say(f"wrote {found} to {output}")
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe that nobody reads is an error, not a wait."""
-    return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
 def _check_kind(kind: Optional[str]) -> None:

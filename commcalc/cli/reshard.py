@@ -43,6 +43,7 @@ def reshard(
     set_: sizes.SetLinks = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """The cheapest collectives from one sharding to another."""

@@ -31,6 +31,7 @@ def shard(
     set_: sizes.SetSizes = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """Local shape, bytes and copies of a sharded tensor."""

@@ -118,6 +118,7 @@ def solve(
     set_: o.Set = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """Limits found by pricing: the largest TP, the smallest batch, the best mix.

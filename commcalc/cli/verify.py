@@ -116,6 +116,7 @@ def verify(
     ] = False,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """Run the layouts on simulated devices and compare.

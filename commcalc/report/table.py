@@ -127,7 +127,7 @@ def folded(text: str, width: int | None) -> str:
 
 def render_markdown(tables: Sequence[Table]) -> str:
     """The tables as GitHub Markdown; heading rows become bold lines of their own."""
-    return "\n".join(_markdown(table) for table in tables)
+    return "\n".join(_markdown(_printable(table)) for table in tables)
 
 
 def _markdown(table: Table) -> str:
@@ -152,12 +152,14 @@ def _cell(value: object) -> object:
 
 
 def render_csv(records: Sequence[dict[str, object]]) -> str:
-    """Flat records as CSV with one header line; columns in the order of the first record."""
+    """Records as CSV with one header line: a column for every key that one of them has, in the order they appear."""
     import csv
 
     file = io.StringIO()
     if records:
-        writer = csv.DictWriter(file, fieldnames=list(records[0]), lineterminator="\n")
+        writer = csv.DictWriter(
+            file, fieldnames=list(dict.fromkeys(key for one in records for key in one)), lineterminator="\n"
+        )
         writer.writeheader()
         writer.writerows({key: _cell(value) for key, value in record.items()} for record in records)
     return file.getvalue()
