@@ -349,6 +349,9 @@ _commcalc() {
         "compare":--format)
             _commcalc_words table json jsonl csv markdown
             return ;;
+        "compare":--output|"compare":-o)
+            _commcalc_files
+            return ;;
         "check":--measured)
             :
             return ;;
@@ -357,6 +360,9 @@ _commcalc() {
             return ;;
         "check":--format)
             _commcalc_words table json jsonl csv markdown github junit
+            return ;;
+        "check":--output|"check":-o)
+            _commcalc_files
             return ;;
         "record":--model)
             _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b
@@ -412,6 +418,9 @@ _commcalc() {
             return ;;
         "record":--format)
             _commcalc_words table json jsonl csv markdown
+            return ;;
+        "record":--output|"record":-o)
+            _commcalc_files
             return ;;
         "matmul":--mesh)
             :
@@ -933,7 +942,7 @@ _commcalc() {
             fi ;;
         "compare")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --layout --framework --tp --cp --ep --pp --dp --zero --seq --micro-batch --global-batch --dtype --phase --recompute --sp --no-sp --cp-comm --etp --dispatch --dp-shard --schedule --virtual-stages --order --kv --grad-dtype --regather --no-regather --reshard --no-reshard --attention --optimizer --efficiency --overlap --combine --scores --bandwidth --latency --call-latency --algorithm --convention --set --baseline --pivot --plot --format --json --no-color --help -h
+                _commcalc_words --model --hardware --layout --framework --tp --cp --ep --pp --dp --zero --seq --micro-batch --global-batch --dtype --phase --recompute --sp --no-sp --cp-comm --etp --dispatch --dp-shard --schedule --virtual-stages --order --kv --grad-dtype --regather --no-regather --reshard --no-reshard --attention --optimizer --efficiency --overlap --combine --scores --bandwidth --latency --call-latency --algorithm --convention --set --baseline --pivot --plot --format --json --output -o --no-color --help -h
             else
                 _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs
@@ -941,13 +950,13 @@ _commcalc() {
             fi ;;
         "check")
             if [[ $cur == -* ]]; then
-                _commcalc_words --measured --set --format --json --no-color --help -h
+                _commcalc_words --measured --set --format --json --output -o --no-color --help -h
             else
                 _commcalc_files
             fi ;;
         "record")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --tp --sp --no-sp --pp --dp --seq --micro-batch --global-batch --dtype --phase --efficiency --bandwidth --latency --set --measured --tolerance --format --json --no-color --help -h
+                _commcalc_words --model --hardware --tp --sp --no-sp --pp --dp --seq --micro-batch --global-batch --dtype --phase --efficiency --bandwidth --latency --set --measured --tolerance --format --json --output -o --no-color --help -h
             else
                 _commcalc_words compare deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs
@@ -1013,7 +1022,7 @@ _commcalc() {
             if [[ $cur == -* ]]; then
                 _commcalc_words --lines --format --json --output -o --no-color --help -h
             else
-                _commcalc_words job model hardware ledger solve matmul shard reshard collective busbw calibrate calibrate-compare acceptance degrees verify preset presets validation schemas error
+                _commcalc_words job model hardware ledger compare check record record-compare solve matmul shard reshard collective busbw calibrate calibrate-compare acceptance degrees verify preset presets validation schemas error
             fi ;;
         "completions")
             if [[ $cur == -* ]]; then

@@ -64,6 +64,7 @@ def check(
         ),
     ] = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """Hold jobs against a budget: exit status 1 where a limit is broken.

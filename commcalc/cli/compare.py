@@ -113,6 +113,7 @@ def compare(
     ] = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """Layouts, degrees and machines side by side: a row for every combination.

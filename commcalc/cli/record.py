@@ -62,6 +62,7 @@ def record(
     ] = None,
     format_: o.FormatOption = None,
     json_: o.Json = False,
+    output: o.OutputOption = None,
     no_color: o.NoColor = False,
 ) -> None:
     """An experiment's record with its predictions; with compare, measured beside predicted.

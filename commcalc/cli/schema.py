@@ -51,7 +51,7 @@ def schema(
     if name not in NAMES:
         raise UnknownName("schema", name, NAMES, where="NAME")
     if lines and not has_lines(name):
-        raise UsageError(f"{name} is a file, which has no lines of its own", where="--lines", hint="leave it out")
+        raise UsageError(f"{name} is one whole document: it has no lines", where="--lines", hint="leave it out")
     if style in (Format.CSV, Format.MARKDOWN):
         raise UsageError(f"a schema is JSON, not {style}", where=f"--format {style}", hint="json, or jsonl: one line")
     from commcalc.report.json import render_json, render_jsonl

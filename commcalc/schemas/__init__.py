@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 # What commands write: the name of the schema, and the module whose DOCUMENTS has it.
 OUTPUTS = {
     "ledger": "ledger",
+    "compare": "compare",
+    "check": "check",
+    "record": "record",
+    "record-compare": "record",
     "solve": "solve",
     "matmul": "products",
     "shard": "products",

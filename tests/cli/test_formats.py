@@ -17,6 +17,9 @@ WITHOUT_FORMAT = {"completions", "presets import"}
 LOG = DATA / "logs" / "17_per_iteration_2.19_h100x8.txt"
 ASKED = {
     "ledger": "ledger",
+    "compare": "compare --model llama-3-70b --hardware h100 --tp 4,8",
+    "check": f"check {DATA / 'budget.yaml'}",
+    "record": f"record compare {DATA / 'records' / 'tp2.yaml'}",
     "matmul": "matmul 'A[I, J_X] @ B[J, K]' --mesh X=4 --dim I=8,J=8,K=8",
     "reshard": "reshard 'A[I_X, J] -> A[I, J_X]' --mesh X=4 --dim I=8,J=8",
     "shard": "shard 'A[I_X, J]' --mesh X=4 --dim I=8,J=8",
