@@ -100,7 +100,7 @@ def test_every_command_and_option_is_there() -> None:
     paths = [" ".join(command.path) for command in commands()]
     assert sorted(paths) == [
         "busbw", "calibrate", "collective", "completions", "degrees", "ledger", "matmul", "presets", "presets import",
-        "presets list", "presets show", "presets validate", "reshard", "shard", "solve", "verify",
+        "presets list", "presets show", "presets validate", "reshard", "shard", "solve", "sweep", "verify",
     ]  # fmt: skip
 
 

@@ -26,7 +26,8 @@ class Entry(NamedTuple):
     @property
     def time_s(self) -> float:
         """Seconds of one call."""
-        return float(self.priced.cost.time_s) if self.priced else 0.0
+        seconds: float = self.priced.cost.time_s if self.priced else 0.0
+        return seconds
 
     @property
     def egress_bytes(self) -> int:
@@ -114,8 +115,10 @@ def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm =
     )
 
 
-def priced_alone(ledger: Ledger, network: Network | None, algorithm: Algorithm = Algorithm.AUTO) -> PricedLedger:
-    """Prices and totals alone: nothing is compared with other degrees or orders.
+def priced_alone(
+    ledger: Ledger, network: Network | None, algorithm: Algorithm = Algorithm.AUTO, *, told: bool = True
+) -> PricedLedger:
+    """Prices and totals alone: nothing is compared with other degrees or orders; ``told`` as in `build`.
 
     With times, the busiest stage is the one that communicates longest.
     """
@@ -132,8 +135,9 @@ def priced_alone(ledger: Ledger, network: Network | None, algorithm: Algorithm =
         slowest = max(ledger.stages, key=lambda stage: (seconds(stage), -stage.number))
         if slowest != ledger.stage:
             again = build(
-                ledger.model, ledger.parallel, ledger.work, ledger.convention, slowest.number, ledger.sublayers
-            )
+                ledger.model, ledger.parallel, ledger.work, ledger.convention, slowest.number, ledger.sublayers,
+                told=told,
+            )  # fmt: skip
             ledger = again._replace(warnings=ledger.warnings)
             entries = _priced(ledger, network, algorithm)
     timed = network is not None

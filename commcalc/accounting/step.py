@@ -316,8 +316,8 @@ class Timer(NamedTuple):
                 times = ledger.times_in_step(entry.row, stage) / ledger.microbatches
                 if times and entry.priced is not None:
                     latency, _ = entry.priced.cost.counted
-                    fixed += float(latency) * times
-                    sent += (entry.time_s - float(latency)) * times
+                    fixed += latency * times
+                    sent += (entry.time_s - latency) * times
                     calls += times
         hidden = sum(one.comm_s - one.exposed_s for one in stages)
         return Decode(read[0], read[1], read[2], fixed, sent, round(calls), hidden)
@@ -327,7 +327,8 @@ def _idle(ledger: Ledger) -> float:
     """The bubble, of a pipeline."""
     from commcalc.accounting.pipeline import bubble
 
-    return float(bubble(ledger.parallel, ledger.microbatches, training=ledger.work.phase.training))
+    of_one = bubble(ledger.parallel, 1, training=ledger.work.phase.training)
+    return of_one.numerator / (of_one.denominator * ledger.microbatches)
 
 
 def _stage_time(

@@ -44,14 +44,14 @@ def write(text: str) -> None:
             data = data[sys.stdout.buffer.write(data) or 0 :]
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        _give_up_stdout()
+        give_up_stdout()
         raise ClosedPipe from None
     except OSError as problem:
-        _give_up_stdout()
+        give_up_stdout()
         raise CannotWrite(problem) from None
 
 
-def _give_up_stdout() -> None:
+def give_up_stdout() -> None:
     """Python flushes once more at exit; give it somewhere to flush to."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -74,16 +74,21 @@ class Cost(NamedTuple):
 
 def larger(one: Number, other: Number) -> Number:
     """The larger of two numbers, element by element where one is an array."""
-    if hasattr(one, "shape") or hasattr(other, "shape"):
+    if many(one) or many(other):
         return one * (one >= other) + other * (other > one)
     return max(one, other)
 
 
 def smaller(one: Number, other: Number) -> Number:
     """The smaller of two numbers, element by element where one is an array; exact, not a sum less the larger."""
-    if hasattr(one, "shape") or hasattr(other, "shape"):
+    if many(one) or many(other):
         return one * (one <= other) + other * (other < one)
     return min(one, other)
+
+
+def many(number: Number) -> bool:
+    """Whether a number stands for many: an array, or one whose calculation is recorded to be repeated."""
+    return hasattr(number, "shape") or hasattr(number, "tape")
 
 
 def cheapest(costs: Sequence[Cost]) -> Cost:
