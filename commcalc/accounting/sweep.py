@@ -138,6 +138,9 @@ class Structure:
         turn = 0
         while left.size:
             here = inputs if left.size == count else {name: array[left] for name, array in inputs.items()}
+            if left.size == 1:
+                self._alone({name: int(array[0]) for name, array in here.items()}, int(left[0]), legal, columns)
+                break
             if turn == len(self.scripts):
                 self._record({name: int(array[0]) for name, array in here.items()})
             script = self.scripts[turn]
@@ -156,6 +159,18 @@ class Structure:
                     columns[at] = put(columns[at], chosen, values, count)
             left = left[~served]
         return legal, columns
+
+    def _alone(self, point: Mapping[str, int], at: int, legal: NDArray[np.bool_], columns: list[Any]) -> None:
+        """One point without a tape: for no other it would be of use."""
+        import numpy as np
+
+        try:
+            answers = self.read(found_at(self.at(point), whole=self.whole))
+        except CommcalcError:
+            return
+        legal[at] = True
+        for place, value in enumerate(answers):
+            columns[place] = put(columns[place], np.array([at]), value, legal.size)
 
     def _record(self, point: Mapping[str, int]) -> None:
         """A script for the points like this one."""

@@ -172,7 +172,7 @@ def _members(path: str, text: str) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     if field is not None and many_whole(field):
         if not re.search(r"[,:]|\.\.", text):  # one value, for the field itself to judge
             return (text,), (_whole(text),)
-        whole = [parse_range(part) if part.strip() != "0" else [0] for part in text.split(",")]
+        whole = [_numbers(part.strip()) for part in text.split(",")]
         values = list(dict.fromkeys(value for part in whole for value in part))
         return tuple(str(value) for value in values), tuple(values)
     parts: list[str] = []
@@ -185,6 +185,17 @@ def _members(path: str, text: str) -> tuple[tuple[str, ...], tuple[Any, ...]]:
         raise UsageError("a list with nothing between two commas")
     texts = tuple(dict.fromkeys(parts))
     return texts, tuple(scalar(one) for one in texts)
+
+
+def _numbers(text: str) -> list[int]:
+    """Of a part of a list; a range may begin at zero, which no number of things is."""
+    if text == "0":
+        return [0]
+    zero, dots, rest = text.partition("..")
+    if zero.strip() != "0" or not dots or ":x" in rest:
+        return parse_range(text)
+    last, _, step = rest.partition(":")
+    return [0, *(parse_range(f"{step or 1}..{last}:{step or 1}") if last.strip() != "0" else [])]
 
 
 def _whole(text: str) -> object:

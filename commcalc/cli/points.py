@@ -8,7 +8,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commcalc.accounting.sweep import SIZES, Found, Question, Structure, put
-from commcalc.catalog.job import Job
+from commcalc.catalog.hardware import Hardware
+from commcalc.catalog.job import Job, resolve_job
 from commcalc.cli.grid import Grid
 from commcalc.errors import CommcalcError
 from commcalc.report.sweep import REASON, RESULTS, at_path, document_of, needs_step, needs_whole_document
@@ -37,8 +38,27 @@ class Points:
         self.reasons = REASON in extra
         self.documents = needs_whole_document(self.paths)
         self.step = needs_step(self.paths)
-        # The models that were resolved, by the values that they depend on.
-        self.models: dict[object, Model] = {}
+        # The models and machines that were resolved, by the values that they depend on.
+        self.models: dict[tuple[int, ...], Model] = {}
+        self.machines: dict[tuple[int, ...], Hardware] = {}
+
+    def job(self, chosen: Sequence[int]) -> Job:
+        """The job of one combination; models and machines are read once."""
+        model, machine = self._key(chosen, ("model",)), self._key(chosen, ("hardware", "bandwidth", "latency"))
+        request = self.grid.request(chosen)
+        found = resolve_job(
+            request._replace(known_model=self.models.get(model), known_hardware=self.machines.get(machine))
+        )
+        self.models[model] = found.model
+        if found.hardware is not None:  # what calls cost is laid over it every time
+            network = found.hardware.network._replace(call_latency_s=None)
+            self.machines[machine] = found.hardware._replace(network=network)
+        return found
+
+    def _key(self, chosen: Sequence[int], sections: Sequence[str]) -> tuple[int, ...]:
+        """The values that a part of the job depends on."""
+        axes = zip(self.grid.axes, chosen, strict=True)
+        return tuple(at for axis, at in axes if axis.path.partition(".")[0] in sections)
 
     def chunks(self) -> Iterator[Chunk]:
         """All points in order; the last option varies fastest."""
@@ -109,16 +129,12 @@ class _Sized:
             places = [0] * len(self.axes)
             for at, place in zip(self.of_model, variant, strict=True):
                 places[at] = place
-            whole = (*self.chosen, *places)
             try:
-                key = self._key(whole)
-                known = self.points.models.get(key)
-                if known is None or job is None:
-                    job = self.points.grid.job(whole)
-                    known = self.points.models[key] = job.model
-                models[number] = known
+                found = self.points.job((*self.chosen, *places))
             except CommcalcError:
                 continue
+            job = job or found
+            models[number] = found.model
         if job is None:
             return []
         alike: dict[Model, list[int]] = {}
@@ -132,11 +148,6 @@ class _Sized:
                 array[members] = [getattr(models[one], name) for one in members]
             groups.append(_Group(np.array(members), self._structure(job, models[members[0]]), sizes))
         return groups
-
-    def _key(self, whole: Sequence[int]) -> object:
-        """The values that a model depends on."""
-        axes = zip(self.points.grid.axes, whole, strict=True)
-        return tuple(at for axis, at in axes if axis.path == "model" or axis.path.startswith("model."))
 
     def _structure(self, job: Job, model: Model) -> Structure:
         asked = Question(

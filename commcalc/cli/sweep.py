@@ -16,19 +16,18 @@ from commcalc.units import parse_count
 EXAMPLES = """\b
 Lists and ranges: 1,2,4   1..64:x2   4096..131072:4096. A line has what varies,
 then legal, block_wire_bytes, block_comm_s, step_wire_bytes, step_comm_s,
-exposed_share (of a block) and memory_bytes, null where not known. The last
-option varies fastest: model, hardware, links, then the options in the order of
-this help, --set in the order given, and seq, micro-batch, global-batch.
+exposed_share (of a block's time) and memory_bytes; null where not known. The
+last of these varies fastest: model, hardware, links, the options in the order
+below, --set as given, seq, micro-batch, global-batch. At most 10^8 points are
+written, and 10^10 looked at for --top.
 
 \b
 Examples:
   commcalc sweep --model llama-3-70b --hardware h100 --tp 1..8:x2
-  commcalc sweep --model llama-3-70b --hardware h100,a100 --tp 1,2,4,8 \\
-    --sp --seq 4K..128K:x2 --where 'legal and memory_bytes < 80e9'
-  commcalc sweep --model llama-3-70b --hardware h100 --tp 1..8:x2 --sp \\
-    --micro-batch 1..16 --top 5 --by exposed_share --format csv
-  commcalc sweep --model llama-3-8b --set model.hidden_size=4096..16384:1024
-  commcalc sweep --hardware h100 --tp 2,4,8 --columns totals.step.tp.time_s
+  commcalc sweep --hardware h100,a100 --tp 1,2,4,8 --where 'step_comm_s < 1'
+  commcalc sweep --tp 1..8:x2 --micro-batch 1..16 --top 5 --by exposed_share
+  commcalc sweep --set model.hidden_size=4096..16384:1024 --format csv
+  commcalc sweep --tp 3,8 --columns reason,totals.step.tp.wire_bytes
 """
 # Without --where or --top nothing but Ctrl-C ends a long list.
 MOST_TOLD, MOST_COLUMNS = 1_000_000, 1000
