@@ -9,7 +9,7 @@ from commcalc.accounting.mirrors import group_placement
 from commcalc.accounting.rows import AXES, GROUPS, TIED, Row, Stage, Warn
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.errors import CommcalcError, IllegalDegree
-from commcalc.network.cost import Algorithm
+from commcalc.network.cost import Algorithm, added
 from commcalc.network.hierarchy import Priced, price
 from commcalc.network.link import Network
 from commcalc.network.placement import Placement, place, place_axes
@@ -171,7 +171,8 @@ def _entry(row: Row, ledger: Ledger, network: Network | None, algorithm: Algorit
 def _stage_seconds(ledger: Ledger, entries: list[Entry], stage: Stage, network: Network, algorithm: Algorithm) -> float:
     """Seconds that a stage communicates in a step."""
     each = _of_stage(ledger, entries, stage, network, algorithm)
-    return sum(entry.time_s * ledger.times_in_step(entry.row, stage) for entry in each)
+    seconds: float = added(entry.time_s * ledger.times_in_step(entry.row, stage) for entry in each)
+    return seconds
 
 
 def totals_of_stages(
@@ -218,7 +219,7 @@ def _by_group(chosen: list[tuple[Entry, int]], groups: list[str], timed: bool) -
             sum(times for _, times in rows),
             sum(entry.row.payload_bytes * times for entry, times in rows),
             sum(entry.row.wire_bytes * times for entry, times in rows),
-            sum(entry.time_s * times for entry, times in rows) if timed else None,
+            added(entry.time_s * times for entry, times in rows) if timed else None,
         )
 
     found = {group: add([item for item in chosen if item[0].row.group == group]) for group in groups}

@@ -110,6 +110,8 @@ def _illegal(asked: Question) -> Sequence[CommcalcError]:
     return unfit(model, parallel, work)
 
 
+# Kinds of decisions that are remembered of one structure; points that decide otherwise are answered one by one.
+MOST_SCRIPTS = 256
 Reader = Callable[[Found], Sequence[object]]
 
 
@@ -127,6 +129,8 @@ class Structure:
         self.default_batch = default_batch
         self.scripts: list[Script] = []
         self.legal: list[bool] = []
+        # Points that no script serves are answered one by one.
+        self.plain = False
 
     def answer(self, inputs: Mapping[str, NDArray[np.int64]], count: int) -> tuple[NDArray[np.bool_], list[Any]]:
         """Whether each of ``count`` points is legal, and the columns: an array of each, or one value for all."""
@@ -134,19 +138,25 @@ class Structure:
 
         legal = np.zeros(count, dtype=bool)
         columns: list[Any] = [None] * self.columns
+        self.plain = False
         left = np.arange(count)
         turn = 0
         while left.size:
             here = inputs if left.size == count else {name: array[left] for name, array in inputs.items()}
-            if left.size == 1:
-                self._alone({name: int(array[0]) for name, array in here.items()}, int(left[0]), legal, columns)
+            if left.size == 1 or self.plain:
+                for place, at in enumerate(left.tolist()):
+                    self._alone({name: int(array[place]) for name, array in here.items()}, at, legal, columns)
                 break
-            if turn == len(self.scripts):
-                self._record({name: int(array[0]) for name, array in here.items()})
+            fresh = turn == len(self.scripts)
+            if fresh:
+                self.plain = not (turn < MOST_SCRIPTS and self._record({name: int(at[0]) for name, at in here.items()}))
+                if self.plain:
+                    continue
             script = self.scripts[turn]
             turn += 1
             served, answers = script.run(here, left.size)
             if not served.any():
+                self.plain = fresh  # it does not even answer for its own point
                 continue
             chosen = left[served]
             legal[chosen] = self.legal[turn - 1]
@@ -172,8 +182,8 @@ class Structure:
         for place, value in enumerate(answers):
             columns[place] = put(columns[place], np.array([at]), value, legal.size)
 
-    def _record(self, point: Mapping[str, int]) -> None:
-        """A script for the points like this one."""
+    def _record(self, point: Mapping[str, int]) -> bool:
+        """Whether there is a script now for the points like this one."""
         tape = Tape()
         numbers = {name: tape.variable(name, value) for name, value in point.items()}
         try:
@@ -181,8 +191,11 @@ class Structure:
             legal = True
         except CommcalcError:
             answers, legal = [None] * self.columns, False
+        except (TypeError, AttributeError):  # code that takes plain numbers alone
+            return False
         self.scripts.append(Script(tape, answers))
         self.legal.append(legal)
+        return True
 
     def at(self, numbers: Mapping[str, Any]) -> Question:
         """The question with these sizes."""

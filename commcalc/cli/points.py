@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commcalc.accounting.sweep import SIZES, Found, Question, Structure, put
 from commcalc.catalog.hardware import Hardware
 from commcalc.catalog.job import Job, resolve_job
-from commcalc.cli.grid import Grid
+from commcalc.cli.grid import Axis, Grid
 from commcalc.errors import CommcalcError
 from commcalc.report.sweep import REASON, RESULTS, at_path, document_of, needs_step, needs_whole_document
 from commcalc.transformer.spec import Model
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Points that are held at once.
-CHUNK = 2**17
+# Points that are held at once: as many as are answered in about a second, so that lines come as they are found.
+LEAST, MOST = 2**6, 2**17
 
 
 # How many points in a row, and for each column an array with a value of each point, or one value of all.
@@ -38,6 +39,7 @@ class Points:
         self.reasons = REASON in extra
         self.documents = needs_whole_document(self.paths)
         self.step = needs_step(self.paths)
+        self.chunk = 2**10
         # The models and machines that were resolved, by the values that they depend on.
         self.models: dict[tuple[int, ...], Model] = {}
         self.machines: dict[tuple[int, ...], Hardware] = {}
@@ -69,25 +71,32 @@ class Points:
 
     def _inside(self, chosen: tuple[int, ...], inner: int) -> Iterator[Chunk]:
         """The points of one choice of all that is no mere size."""
-        import numpy as np
-
         axes = self.grid.axes[inner:]
         fixed = {axis.name: axis.shown[at] for axis, at in zip(self.grid.axes, chosen, strict=False)}
         fixed |= {axis.name: axis.shown[0] for axis in axes if not axis.varies}
         sized = _Sized(self, chosen, inner)
         total = prod(len(axis.texts) for axis in axes)
-        for start in range(0, total, CHUNK):
-            count = min(CHUNK, total - start)
+        start = 0
+        while start < total:
+            count = min(self.chunk, total - start)
+            begun = monotonic()
             places = _places(start, count, [len(axis.texts) for axis in axes])
-            shown = {axis.name: np.array(axis.shown)[at] for axis, at in zip(axes, places, strict=True) if axis.varies}
-            yield count, (fixed | shown | _legal_alone(sized.columns(places, count)))
+            shown = {axis.name: _shown(axis)[at] for axis, at in zip(axes, places, strict=True) if axis.varies}
+            found = fixed | shown | _legal_alone(sized.columns(places, count))
+            took = monotonic() - begun
+            if took < 0.5:
+                self.chunk = min(2 * self.chunk, MOST)
+            elif took > 1:
+                self.chunk = max(self.chunk // 2, LEAST)
+            start += count
+            yield count, found
 
     def alone(self, chosen: Sequence[int]) -> tuple[list[Any] | None, str | None]:
         """The numbers of one point out of its whole document; or why it is not legal."""
         from commcalc.report.sweep import whole_document
 
         try:
-            document = whole_document(self.grid.job(chosen))
+            document = whole_document(self.grid.job(chosen) if self.documents else self.job(chosen))
         except CommcalcError as problem:
             return None, "; ".join(one.message for one in problem.problems)
         return [at_path(document, path) for path in self.paths], None
@@ -261,6 +270,14 @@ def _unknown(column: Any, legal: NDArray[np.bool_]) -> Any:
     import numpy as np
 
     return np.ma.array(column, mask=~legal) if column.dtype != object else column
+
+
+def _shown(axis: Axis) -> NDArray[Any]:
+    """The values of an axis as lines show them."""
+    import numpy as np
+
+    whole = all(type(value) is int and abs(value) < 2**62 for value in axis.shown)
+    return np.array(axis.shown, dtype=np.int64) if whole else _objects(axis.shown)
 
 
 def _objects(values: Sequence[object]) -> NDArray[Any]:

@@ -13,8 +13,7 @@ from commcalc.errors import NO_LEGAL_ANSWER, CommcalcError, UnknownName, UsageEr
 from commcalc.report.sweep import REASON, RESULTS, Best, Lines, chosen, is_known, known_paths, part
 from commcalc.units import parse_count
 
-EXAMPLES = """\b
-Lists and ranges: 1,2,4   1..64:x2   4096..131072:4096. A line has what varies,
+EXAMPLES = """Lists and ranges: 1,2,4 or 1..64:x2 or 4096..131072:4096. A line has what varies,
 then legal, block_wire_bytes, block_comm_s, step_wire_bytes, step_comm_s,
 exposed_share (of a block's time) and memory_bytes; null where not known. The
 last of these varies fastest: model, hardware, links, the options in the order
