@@ -45,7 +45,8 @@ def holdings(draft: Draft, stage: Stage, states: States) -> Holdings:
     """Parameters of a stage with all that belongs to them; without gradients and optimizer outside of training."""
     parallel, work, sizes = draft.parallel, draft.work, draft.sizes
     used, stored = 0, 0
-    groups: dict[int, int] = {}
+    # Ranks that share, and what they share out.
+    groups: list[tuple[int, int]] = []
     ways_of_all = _ways(draft, "")
     for one in _weights(draft, stage):
         elements: int = Size((one.sharding.local_elements(),), 8).value(sizes)
@@ -53,12 +54,12 @@ def holdings(draft: Draft, stage: Stage, states: States) -> Holdings:
         ways = _ways(draft, one.name)
         held = shards(draft.programs, parallel, one.program, one.name, sizes) if parallel.zero == 3 else []
         stored += one.times * (Size(tuple(held), 8).value(sizes) if held else elements)
-        groups[ways] = groups.get(ways, 0) + one.times * elements
+        groups = _with_group(groups, ways, one.times * elements)
     if draft.model.index_layers:
         indexers = _indexers(draft, stage)
         used, stored = used + indexers, stored + (-(-indexers // ways_of_all) if parallel.zero == 3 else indexers)
-        groups[ways_of_all] = groups.get(ways_of_all, 0) + indexers
-    sharded = sum(-(-elements // ways) for ways, elements in groups.items())
+        groups = _with_group(groups, ways_of_all, indexers)
+    sharded = sum(-(-elements // ways) for ways, elements in groups)
     types = stored_as(draft, states)
     zero = parallel.zero if work.phase.training else 0
     weights = _bytes(stored if zero == 3 else used, types)
@@ -70,6 +71,14 @@ def holdings(draft: Draft, stage: Stage, states: States) -> Holdings:
     for copy in (states.master(types), states.main_grad_dtype):
         optimizer += _bytes(of_optimizer, copy) if copy else 0
     return Holdings(used, weights, gradients, optimizer)
+
+
+def _with_group(groups: list[tuple[int, int]], ways: int, elements: int) -> list[tuple[int, int]]:
+    """Elements added to those that equally many ranks share."""
+    known = next((at for at, (count, _) in enumerate(groups) if count == ways), None)
+    if known is None:
+        return [*groups, (ways, elements)]
+    return [(count, held + elements * (at == known)) for at, (count, held) in enumerate(groups)]
 
 
 def _indexers(draft: Draft, stage: Stage) -> int:

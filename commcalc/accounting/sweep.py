@@ -37,6 +37,7 @@ SIZES = (
     "hidden_size", "head_dim", "intermediate_size", "vocab_size", "moe_intermediate_size",
     "shared_expert_intermediate_size",
 )  # fmt: skip
+DEGREES = ("dp",)
 WORK = ("sequence_length", "micro_batch_size", "global_batch_size")
 
 
@@ -200,10 +201,12 @@ class Structure:
     def at(self, numbers: Mapping[str, Any]) -> Question:
         """The question with these sizes."""
         sizes = {name: value for name, value in numbers.items() if name in SIZES}
+        degrees = {name: value for name, value in numbers.items() if name in DEGREES}
         work = {name: value for name, value in numbers.items() if name in WORK}
         found = self.asked._replace(
             model=self.asked.model._replace(**sizes) if sizes else self.asked.model,
             work=self.asked.work._replace(**work),
+            parallel=self.asked.parallel._replace(**degrees) if degrees else self.asked.parallel,
         )
         if self.default_batch:
             batch = found.work.micro_batch_size * found.parallel.dp

@@ -9,7 +9,7 @@ from itertools import islice, product
 from math import prod
 from typing import Any, NamedTuple
 
-from commcalc.accounting.sweep import SIZES, WORK
+from commcalc.accounting.sweep import DEGREES, SIZES, WORK
 from commcalc.catalog.assign import Assignment
 from commcalc.catalog.fields import Field, many_whole
 from commcalc.catalog.job import Job, Request, resolve_job
@@ -25,7 +25,7 @@ MOST_LINES, MOST_LOOKED_AT = 10**8, 10**10
 _READ_FIRST = 64
 _RANGE = re.compile(r"\s*\d\w*\s*\.\.")
 # They vary fastest, in this order.
-LAST = ("seq", "micro_batch", "global_batch")
+LAST = ("dp", "seq", "micro_batch", "global_batch")
 
 
 class Axis(NamedTuple):
@@ -47,9 +47,9 @@ class Axis(NamedTuple):
 
     @property
     def size(self) -> str:
-        """The field of model or work that may vary inside of one structure; empty for others."""
+        """The field of model, degrees or work that may vary inside of one structure; empty for others."""
         section, _, key = self.path.partition(".")
-        known = {"model": SIZES, "workload": WORK}.get(section, ())
+        known = {"model": SIZES, "parallelism": DEGREES, "workload": WORK}.get(section, ())
         return key if key in known and all(isinstance(value, int) for value in self.shown) else ""
 
 

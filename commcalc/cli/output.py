@@ -75,10 +75,11 @@ def warn(warnings: Sequence[tuple[str, str]]) -> None:
 class Progress:
     """How far a long command is: after a second, on a terminal's stderr, on one line that is wiped in the end."""
 
-    def __init__(self, total: int, what: str) -> None:
+    def __init__(self, total: int, what: str, *, beside: bool = True) -> None:
+        """``beside``: whether it may stand beside what stdout says; a stream on the same terminal tells by itself."""
         self.total = total
         self.what = what
-        self.shown = sys.stderr is not None and sys.stderr.isatty()
+        self.shown = sys.stderr is not None and sys.stderr.isatty() and (beside or not is_terminal())
         self.begun = monotonic()
 
     def at(self, done: int) -> None:

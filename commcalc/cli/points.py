@@ -183,7 +183,7 @@ class _Sized:
             which = which * len(self.axes[at].texts) + places[at]
         work = {
             axis.size: np.array(axis.shown, dtype=np.int64)[at]
-            for axis, at in zip(self.axes, places, strict=True) if axis.varies and axis.path.startswith("workload.")
+            for axis, at in zip(self.axes, places, strict=True) if axis.varies and not axis.path.startswith("model.")
         }  # fmt: skip
         for group in self.groups:
             every = len(self.groups) == 1 and group.members.size == _count(self.axes, self.of_model)

@@ -17,7 +17,7 @@ EXAMPLES = """Lists and ranges: 1,2,4 or 1..64:x2 or 4096..131072:4096. A line h
 then legal, block_wire_bytes, block_comm_s, step_wire_bytes, step_comm_s,
 exposed_share (of a block's time) and memory_bytes; null where not known. The
 last of these varies fastest: model, hardware, links, the options in the order
-below, --set as given, seq, micro-batch, global-batch. At most 10^8 points are
+below, --set as given, dp, seq, micro-batch, global-batch. At most 10^8 points are
 written, and 10^10 looked at for --top.
 
 \b
@@ -234,7 +234,7 @@ def _write(asked: _Asked) -> bool:
     lines, best = Lines(asked.names, asked.csv), None
     if asked.top is not None:
         best = Best(asked.top, asked.by, asked.largest)
-    writer, progress = LineWriter(), Progress(asked.grid.points, "points")
+    writer, progress = LineWriter(), Progress(asked.grid.points, "points", beside=best is not None)
     done, legal, head = 0, False, lines.head()
     for count, columns in Points(asked.grid, asked.extra).chunks():
         done += count

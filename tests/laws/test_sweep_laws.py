@@ -22,7 +22,7 @@ HARDWARE = ["h100", "a100", "gb200-nvl72", "tpu-v5e", "mi300x", "b200-sxm", "v10
 ORDER = ["sp", "tp", "cp", "ep", "pp", "dp", "zero", "schedule", "virtual_stages", "layout", "framework", "seq",
          "micro_batch", "global_batch", "dtype", "grad_dtype", "phase", "recompute", "attention", "dropout",
          "optimizer", "efficiency", "overlap_groups", "algorithm", "convention", "logits", "cp_comm", "bucket",
-         "must_fit", "imbalance", "capacity_factor", "dispatch"]  # fmt: skip
+         "must_fit", "dp_shard", "imbalance", "capacity_factor", "dispatch"]  # fmt: skip
 
 
 def several(*values: object) -> st.SearchStrategy[str]:
@@ -37,8 +37,9 @@ def grids(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.integers(0, 5)):
         params["hardware"] = draw(several(*HARDWARE)).split(",")[0]
     lists = {
-        "tp": several(1, 2, 3, 4, 8), "pp": several(1, 2, 4), "dp": several(1, 2, 4), "zero": several(0, 1, 2, 3),
-        "cp": several(1, 2), "ep": several(1, 2, 4),
+        "tp": several(1, 2, 3, 4, 8), "pp": several(1, 2, 4), "dp": several(1, 2, 3, 4, 8, 24, 32),
+        "zero": several(0, 1, 2, 3),
+        "cp": several(1, 2), "dp_shard": several(2, 8), "ep": several(1, 2, 4),
         "dtype": several("bf16", "fp8", "fp32"), "phase": several("train", "prefill", "decode"),
         "recompute": several("none", "selective", "full"), "attention": several("flash", "unfused"),
         "optimizer": several("adam", "sgd"), "efficiency": several(1, 0.6), "algorithm": several("auto", "ring"),
@@ -52,7 +53,7 @@ def grids(draw: st.DrawFn) -> dict[str, Any]:
         params[name] = draw(lists[name])
     sizes = {
         "seq": several(1, 7, 64, 1000, 1024, 4096, 8192, 131072), "micro_batch": several(1, 2, 3, 4, 16, 64),
-        "global_batch": several(8, 12, 16, 64, 1024),
+        "global_batch": several(8, 12, 48, 64, 768, 1024),
     }  # fmt: skip
     for name in draw(st.lists(st.sampled_from(sorted(sizes)), min_size=1, max_size=3, unique=True)):
         params[name] = draw(sizes[name])
