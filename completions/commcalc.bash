@@ -29,7 +29,7 @@ _commcalc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     if (( COMP_CWORD == 1 )); then
-        _commcalc_words ledger compare check record matmul reshard shard collective busbw calibrate degrees solve verify schema completions presets --help --version
+        _commcalc_words ledger compare check record matmul reshard shard collective busbw calibrate degrees solve sweep verify schema completions presets --help --version
         return
     fi
     case $command in
@@ -796,6 +796,208 @@ _commcalc() {
         "solve":--output|"solve":-o)
             _commcalc_files
             return ;;
+        "sweep":--model)
+            _commcalc_words bloom-176b command-r-35b command-r-plus-104b deepseek-r1 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v3.2 deepseek-v4-flash deepseek-v4-pro falcon-180b falcon-40b falcon-7b gemma-2-27b gemma-2-2b gemma-2-9b gemma-3-12b gemma-3-1b gemma-3-27b gemma-3-4b gemma-4-26b-a4b gemma-4-31b glm-4.5 glm-4.5-air glm-5 glm-5.2 gpt-j-6b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b grok-1 kimi-k2 kimi-k2.5 kimi-k3 llama-2-13b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-405b llama-3.1-70b llama-3.1-8b llama-3.2-1b llama-4-maverick llama-4-scout megatron-145b megatron-1t mimo-v2-flash minimax-m2.5 minimax-m3 minimax-text-01 mistral-7b-v0.1 mistral-7b-v0.3 mistral-large-2407 mixtral-8x22b mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b opt-175b palm-540b phi-2 phi-3-medium phi-3-mini phi-4 qwen2.5-0.5b qwen2.5-32b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b qwen3-coder-480b-a35b qwen3-next-80b-a3b qwen3.5-122b-a10b qwen3.5-27b qwen3.5-35b-a3b qwen3.5-397b-a17b yi-34b
+            _commcalc_own models
+            _commcalc_files
+            return ;;
+        "sweep":--hardware)
+            _commcalc_words a100-40g-sxm a100-80g-pcie a100-80g-sxm a800-80g-sxm arc-pro-b60 ascend-910b ascend-910c b200-sxm b300-sxm gaudi-2 gaudi-3 gb200-nvl72 gb300-nvl72 h100-pcie h100-sxm h20-sxm h200-sxm h800-sxm l40s mi250x mi300x mi355x rtx-4090 rtx-pro-6000 tpu-v2 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7x trn1 trn2 trn2-ultraserver trn3 trn3-gen2 tt-n300 v100-32g-dgx2
+            _commcalc_own hardware
+            _commcalc_files
+            return ;;
+        "sweep":--tp)
+            :
+            return ;;
+        "sweep":--cp)
+            :
+            return ;;
+        "sweep":--cp-comm)
+            _commcalc_words ring all_gather ulysses
+            return ;;
+        "sweep":--ep)
+            :
+            return ;;
+        "sweep":--etp)
+            :
+            return ;;
+        "sweep":--dispatch)
+            _commcalc_words all_to_all all_gather deduplicated
+            return ;;
+        "sweep":--ep-nodes)
+            :
+            return ;;
+        "sweep":--node-limit)
+            :
+            return ;;
+        "sweep":--pp)
+            :
+            return ;;
+        "sweep":--dp)
+            :
+            return ;;
+        "sweep":--devices)
+            :
+            return ;;
+        "sweep":--zero)
+            _commcalc_words 0 1 2 3
+            return ;;
+        "sweep":--dp-shard)
+            :
+            return ;;
+        "sweep":--schedule)
+            _commcalc_words 1f1b interleaved zb1p dualpipe
+            return ;;
+        "sweep":--virtual-stages)
+            :
+            return ;;
+        "sweep":--layout)
+            _commcalc_words none megatron megatron-sp
+            return ;;
+        "sweep":--framework)
+            _commcalc_words megatron vllm sglang hf torchtitan
+            return ;;
+        "sweep":--order)
+            :
+            return ;;
+        "sweep":--kv)
+            _commcalc_words refuse replicate gather
+            return ;;
+        "sweep":--vocab-padding)
+            _commcalc_words megatron vllm sglang none
+            return ;;
+        "sweep":--seq)
+            :
+            return ;;
+        "sweep":--micro-batch)
+            :
+            return ;;
+        "sweep":--global-batch)
+            :
+            return ;;
+        "sweep":--dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "sweep":--grad-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "sweep":--phase)
+            _commcalc_words train prefill decode
+            return ;;
+        "sweep":--recompute)
+            _commcalc_words none selective full
+            return ;;
+        "sweep":--recompute-modules)
+            _commcalc_words core_attn layernorm moe_act mlp moe shared_experts mla_up_proj
+            return ;;
+        "sweep":--logits)
+            _commcalc_words sampled all
+            return ;;
+        "sweep":--predict-layers)
+            :
+            return ;;
+        "sweep":--capacity-factor)
+            :
+            return ;;
+        "sweep":--imbalance)
+            :
+            return ;;
+        "sweep":--dispatch-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "sweep":--scale-block)
+            :
+            return ;;
+        "sweep":--combine-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "sweep":--bucket)
+            :
+            return ;;
+        "sweep":--recompute-layers)
+            :
+            return ;;
+        "sweep":--attention)
+            _commcalc_words flash unfused
+            return ;;
+        "sweep":--param-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "sweep":--optimizer)
+            _commcalc_words adam momentum sgd
+            return ;;
+        "sweep":--moment-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "sweep":--master-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64 none
+            return ;;
+        "sweep":--main-grad-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "sweep":--kv-dtype)
+            _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "sweep":--offload)
+            _commcalc_words weights gradients optimizer activations kv_cache
+            return ;;
+        "sweep":--host-memory)
+            :
+            return ;;
+        "sweep":--efficiency)
+            :
+            return ;;
+        "sweep":--hbm-efficiency)
+            :
+            return ;;
+        "sweep":--overlap)
+            _commcalc_words tp cp ep dp pp none full
+            return ;;
+        "sweep":--combine)
+            _commcalc_words added largest
+            return ;;
+        "sweep":--scores)
+            _commcalc_words full causal
+            return ;;
+        "sweep":--train-tokens)
+            :
+            return ;;
+        "sweep":--call-latency)
+            :
+            return ;;
+        "sweep":--bandwidth)
+            :
+            return ;;
+        "sweep":--latency)
+            :
+            return ;;
+        "sweep":--algorithm)
+            _commcalc_words auto ring ring-two-way line torus recursive-doubling recursive-halving rabenseifner binomial-tree double-binary-tree bruck pairwise direct one-shot two-shot in-network hierarchical measured
+            return ;;
+        "sweep":--convention)
+            _commcalc_words exact textbook
+            return ;;
+        "sweep":--set)
+            :
+            return ;;
+        "sweep":--where)
+            :
+            return ;;
+        "sweep":--top)
+            :
+            return ;;
+        "sweep":--by)
+            :
+            return ;;
+        "sweep":--columns)
+            :
+            return ;;
+        "sweep":--format)
+            _commcalc_words table json jsonl csv markdown
+            return ;;
+        "sweep":--output|"sweep":-o)
+            _commcalc_files
+            return ;;
         "verify":--mesh)
             :
             return ;;
@@ -1012,6 +1214,14 @@ _commcalc() {
                 _commcalc_own jobs
                 _commcalc_files
             fi ;;
+        "sweep")
+            if [[ $cur == -* ]]; then
+                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --recompute-layers --attention --dropout --no-dropout --param-dtype --optimizer --moment-dtype --master-dtype --main-grad-dtype --kv-dtype --offload --host-memory --must-fit --no-must-fit --efficiency --hbm-efficiency --overlap --combine --scores --train-tokens --call-latency --bandwidth --latency --algorithm --convention --set --where --top --by --columns --format --json --output -o --help -h
+            else
+                _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
+                _commcalc_own jobs
+                _commcalc_files
+            fi ;;
         "verify")
             if [[ $cur == -* ]]; then
                 _commcalc_words --mesh --dim --pad --sub-axes --layout --tp --dp --zero --dp-shard --pp --cp --cp-comm --ep --etp --dispatch --model --framework --kv --vocab-padding --seq --micro-batch --phase --recompute --regather --no-regather --set --all --dtype --seed --explain --format --json --output -o --no-color --help -h
@@ -1022,7 +1232,7 @@ _commcalc() {
             if [[ $cur == -* ]]; then
                 _commcalc_words --lines --format --json --output -o --no-color --help -h
             else
-                _commcalc_words job model hardware ledger compare check record record-compare solve matmul shard reshard collective busbw calibrate calibrate-compare acceptance degrees verify preset presets validation schemas error
+                _commcalc_words job model hardware ledger compare sweep check record record-compare solve matmul shard reshard collective busbw calibrate calibrate-compare acceptance degrees verify preset presets validation schemas error
             fi ;;
         "completions")
             if [[ $cur == -* ]]; then

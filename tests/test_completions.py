@@ -101,7 +101,7 @@ def test_every_command_and_option_is_there() -> None:
     assert sorted(paths) == [
         "busbw", "calibrate", "check", "collective", "compare", "completions", "degrees", "ledger", "matmul",
         "presets", "presets import", "presets list", "presets show", "presets validate", "record", "reshard",
-        "schema", "shard", "solve", "verify",
+        "schema", "shard", "solve", "sweep", "verify",
     ]  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def _listed(draft: Draft, derivation: Derivation, values: Collection[Value]) -> 
     """Tensors with the bytes that one device keeps of each."""
     types, tensors = dtypes(draft.work), derivation.program.tensors
     return [
-        (value.name, int(draft.own(value.sharding.local_size(types[tensors[value.name].role].bits)).value(draft.sizes)))
+        (value.name, draft.own(value.sharding.local_size(types[tensors[value.name].role].bits)).value(draft.sizes))
         for value in values
     ]
 
@@ -140,21 +140,21 @@ def _unnamed(draft: Draft, derivation: Derivation, again: Collection[str] = ()) 
     for placed in derivation.placed:
         copied = _copied(placed)
         if copied is not None and not set(_COPIERS.get(placed.op.function, ())) & (modules if again else set()):
-            found.append((copied[0], int(draft.own(copied[1].local_size(work.dtype.bits)).value(sizes))))
+            found.append((copied[0], draft.own(copied[1].local_size(work.dtype.bits)).value(sizes)))
     for placed in derivation.placed if work.attention is AttentionKernel.UNFUSED else ():
         if placed.op.rule is not Rule.ATTEND or placed.op.name in again:
             continue
         queries = placed.inputs[0]
         axes = tuple(axis for split in queries.split for axis in split)
         pairs = Size((Product(work.sequence_length, queries.dims[:2], axes),), work.dtype.bits)
-        scores = int(draft.own(pairs).value(sizes))
+        scores = draft.own(pairs).value(sizes)
         found.append(("softmax", scores))
         if work.dropout:
-            mask = int(draft.own(pairs._replace(bits=8)).value(sizes))
+            mask = draft.own(pairs._replace(bits=8)).value(sizes)
             found += [("softmax_mask", mask), ("softmax_dropped", scores)]
     if work.dropout:
         stream = draft.programs.layout.stream_of("T", "D")
-        mask = int(draft.own(stream.local_size(8)).value(sizes))
+        mask = draft.own(stream.local_size(8)).value(sizes)
         found += [("dropout_mask", mask) for one in derivation.placed if one.op.label == "residual"
                   or (one.op.rule is Rule.LOOKUP and one.op.sublayer == "embedding")]  # fmt: skip
     return found

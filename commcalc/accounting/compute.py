@@ -107,8 +107,8 @@ def counted(draft: Draft, placed: Placed) -> tuple[int, int] | None:
         made = Product(2, (*placed.output.dims, "CONV"), split)
     else:
         return None
-    own = int(draft.own(Size((made,), 8)).value(sizes))
-    whole = int(_undivided(made).value(sizes))
+    own = draft.own(Size((made,), 8)).value(sizes)
+    whole = _undivided(made).value(sizes)
     capacity = draft.work.capacity_factor
     if capacity is not None and capacity < 1 and "Q" in made.dims:  # of the choices, those that are not dropped
         whole = whole * capacity.numerator // capacity.denominator

@@ -111,7 +111,7 @@ class Draft(NamedTuple):
         )  # fmt: skip
         if one.part == TIED or one.mirrored:  # first and last stage alone; the ranks of two stages
             n = 2 if one.part == TIED else row.group_size * self.programs.mirrors
-            wire = int(wire_bytes(one.kind, row.payload_bytes, n, self.convention))
+            wire = wire_bytes(one.kind, row.payload_bytes, n, self.convention)
             row = row._replace(group_size=n, wire_bytes=wire, mirrored=one.mirrored)
         return row._replace(calls=one.calls, group=one.group or row.group)
 

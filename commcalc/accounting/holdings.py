@@ -45,20 +45,21 @@ def holdings(draft: Draft, stage: Stage, states: States) -> Holdings:
     """Parameters of a stage with all that belongs to them; without gradients and optimizer outside of training."""
     parallel, work, sizes = draft.parallel, draft.work, draft.sizes
     used, stored = 0, 0
-    groups: dict[int, int] = {}
+    # Ranks that share, and what they share out.
+    groups: list[tuple[int, int]] = []
     ways_of_all = _ways(draft, "")
     for one in _weights(draft, stage):
-        elements = int(Size((one.sharding.local_elements(),), 8).value(sizes))
+        elements: int = Size((one.sharding.local_elements(),), 8).value(sizes)
         used += one.times * elements
         ways = _ways(draft, one.name)
         held = shards(draft.programs, parallel, one.program, one.name, sizes) if parallel.zero == 3 else []
-        stored += one.times * (int(Size(tuple(held), 8).value(sizes)) if held else elements)
-        groups[ways] = groups.get(ways, 0) + one.times * elements
+        stored += one.times * (Size(tuple(held), 8).value(sizes) if held else elements)
+        groups = _with_group(groups, ways, one.times * elements)
     if draft.model.index_layers:
         indexers = _indexers(draft, stage)
         used, stored = used + indexers, stored + (-(-indexers // ways_of_all) if parallel.zero == 3 else indexers)
-        groups[ways_of_all] = groups.get(ways_of_all, 0) + indexers
-    sharded = sum(-(-elements // ways) for ways, elements in groups.items())
+        groups = _with_group(groups, ways_of_all, indexers)
+    sharded = sum(-(-elements // ways) for ways, elements in groups)
     types = stored_as(draft, states)
     zero = parallel.zero if work.phase.training else 0
     weights = _bytes(stored if zero == 3 else used, types)
@@ -70,6 +71,14 @@ def holdings(draft: Draft, stage: Stage, states: States) -> Holdings:
     for copy in (states.master(types), states.main_grad_dtype):
         optimizer += _bytes(of_optimizer, copy) if copy else 0
     return Holdings(used, weights, gradients, optimizer)
+
+
+def _with_group(groups: list[tuple[int, int]], ways: int, elements: int) -> list[tuple[int, int]]:
+    """Elements added to those that equally many ranks share."""
+    known = next((at for at, (count, _) in enumerate(groups) if count == ways), None)
+    if known is None:
+        return [*groups, (ways, elements)]
+    return [(count, held + elements * (at == known)) for at, (count, held) in enumerate(groups)]
 
 
 def _indexers(draft: Draft, stage: Stage) -> int:
@@ -130,7 +139,7 @@ def gathered(draft: Draft, stage: Stage) -> int:
         if _ways(draft, one.name) == 1:
             continue
         part = ROOT if one.program in (EMBEDDING, HEAD) else one.program
-        groups[part] = groups.get(part, 0) + int(Size((one.sharding.local_elements(),), 8).value(draft.sizes))
+        groups[part] = groups.get(part, 0) + Size((one.sharding.local_elements(),), 8).value(draft.sizes)
     blocks = {part: size for part, size in groups.items() if part != ROOT}
     root, largest = groups.get(ROOT, 0), max(blocks.values(), default=0)
     count = sum(stage.times[part] for part in blocks)
@@ -175,7 +184,7 @@ def _cached(draft: Draft, name: str, tokens: int, bits: int) -> int:
             for value in dict(zip(op.inputs[1:], placed.inputs[1:], strict=True)).values():
                 heads = [axis for axes in value.split for axis in axes if axis not in layout.replicas]
                 each = Sharding.of(value.dims[1:], {value.dims[1]: tuple(heads)})
-                elements += tokens * int(Size((each.local_elements(),), 8).value(sizes))
+                elements += tokens * Size((each.local_elements(),), 8).value(sizes)
     if draft.model.index_layers:  # one key a token and layer, for all heads of the indexer
         elements += tokens * draft.model.index_head_dim
     return -(-elements * bits // 8)
@@ -190,10 +199,10 @@ def _state(draft: Draft, name: str) -> int:
         values, keys = placed.output, placed.inputs[0]
         if placed.weights:  # the last tokens that a convolution looks back on
             row = Sharding.of(values.dims[1:], {dim: values.axes_of(dim) for dim in values.dims[1:]})
-            elements += (sizes["CONV"] - 1) * int(Size((row.local_elements(),), 8).value(sizes))
+            elements += (sizes["CONV"] - 1) * Size((row.local_elements(),), 8).value(sizes)
         else:
             state = Sharding.of((*values.dims[1:], keys.dims[-1]), {values.dims[1]: values.axes_of(values.dims[1])})
-            elements += int(Size((state.local_elements(),), 8).value(sizes))
+            elements += Size((state.local_elements(),), 8).value(sizes)
     return _bytes(elements, draft.work.dtype)
 
 
@@ -205,7 +214,7 @@ def read_in_decoding(draft: Draft, stage: Stage, states: States) -> int:
     sizes, read = draft.sizes, 0
     tied = draft.model.tie_word_embeddings
     for one in _weights(draft, stage):
-        elements = one.times * int(Size((one.sharding.local_elements(),), 8).value(sizes))
+        elements = one.times * Size((one.sharding.local_elements(),), 8).value(sizes)
         if one.program == EMBEDDING and not (tied and stage.times[HEAD]):
             continue
         if one.name.startswith("We_"):

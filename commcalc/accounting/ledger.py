@@ -92,10 +92,12 @@ def build(
     convention: Convention = Convention.EXACT,
     stage: int | None = None,
     sublayers: tuple[str, ...] = (),
+    *,
+    told: bool = True,
 ) -> Ledger:
     """Derive the ledger; its step is that of ``stage``, by default the one that sends most bytes.
 
-    ``sublayers`` looks at some of them alone.
+    ``sublayers`` looks at some of them alone; not ``told``: without a word of what is assumed or warned of.
 
     Raises `IllegalDegree` (all violations together) where a degree does not divide, `SpecError` where a size that is
     needed was not given, `UsageError` for groups that have no ledger yet.
@@ -118,7 +120,7 @@ def build(
     sizes = program_sizes(model, work, parallel) | programs.layout.mesh.sizes
     sizes |= {MIRROR: programs.mirrors} if programs.mirrors > 1 else {}
     raise_all(_missing_sizes(programs, sizes))
-    if programs.summed and work.phase.training:
+    if told and programs.summed and work.phase.training:
         warnings += _unknown_parameters(programs, parallel, sizes)
     draft = Draft(model, parallel, work, convention, programs, sizes)
     rows = draft.rows()
@@ -127,8 +129,10 @@ def build(
     busiest = most_bytes if stage is None else stages[stage]
     of_programs = len(rows)
     rows += draft.of_stage(busiest)
-    warnings += warnings_of(model, parallel, work, programs)
-    said = tuple(assumptions_of(model, parallel, work, convention, busiest, stages, programs))
+    said: tuple[str, ...] = ()
+    if told:
+        warnings += warnings_of(model, parallel, work, programs)
+        said = tuple(assumptions_of(model, parallel, work, convention, busiest, stages, programs))
     return Ledger(
         model, parallel, work, convention, programs, sizes, tuple(rows), busiest, stages, microbatches, said,
         tuple(warnings), of_programs, sublayers,

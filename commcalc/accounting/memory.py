@@ -158,7 +158,8 @@ def _operands(draft: Draft, name: str) -> int:
 
     def size(value: Value) -> int:
         bits = types[tensors[value.name].role].bits
-        return int(draft.own(value.sharding.local_size(bits)).value(draft.sizes))
+        count: int = draft.own(value.sharding.local_size(bits)).value(draft.sizes)
+        return count
 
     return max(
         sum(size(value) for value in (*placed.operands[: len(placed.op.inputs)], placed.made))

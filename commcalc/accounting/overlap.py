@@ -15,6 +15,7 @@ from typing import NamedTuple
 from commcalc.accounting.choices import Combine
 from commcalc.accounting.rows import AXES
 from commcalc.errors import CommcalcError, IllegalDegree
+from commcalc.network.cost import added
 from commcalc.transformer.layout import LayoutName
 from commcalc.transformer.spec import Phase
 from commcalc.transformer.work import CpComm, Parallelism, Schedule, Workload
@@ -37,7 +38,8 @@ class Window(NamedTuple):
     @property
     def total_comm_s(self) -> float:
         """All groups, one after another."""
-        return sum(self.comm_s.values())
+        seconds: float = added(self.comm_s.values())
+        return seconds
 
 
 class Exposed(NamedTuple):
@@ -60,12 +62,12 @@ def expose(window: Window, overlap: Sequence[str], combine: Combine, spent_s: fl
         hidden.append(group)
         if combine is Combine.ADDED:
             budget = max(budget - seconds, 0.0)
-    plain = sum(seconds for group, seconds in found.items() if group not in hidden)
+    plain = added(seconds for group, seconds in found.items() if group not in hidden)
     rest = [found[group] for group in hidden]
     if combine is Combine.LARGEST:
         used = min(max((window.comm_s[group] for group in hidden), default=0.0), left)
         return Exposed(found, plain + max(rest, default=0.0), spent_s + used)
-    return Exposed(found, plain + sum(rest), spent_s + left - budget)
+    return Exposed(found, plain + added(rest), spent_s + left - budget)
 
 
 def cannot_overlap(overlap: Sequence[str], parallel: Parallelism, work: Workload) -> dict[str, str]:

@@ -9,7 +9,7 @@ from commcalc.accounting.mirrors import group_placement
 from commcalc.accounting.rows import AXES, GROUPS, TIED, Row, Stage, Warn
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.errors import CommcalcError, IllegalDegree
-from commcalc.network.cost import Algorithm
+from commcalc.network.cost import Algorithm, added
 from commcalc.network.hierarchy import Priced, price
 from commcalc.network.link import Network
 from commcalc.network.placement import Placement, place, place_axes
@@ -26,7 +26,8 @@ class Entry(NamedTuple):
     @property
     def time_s(self) -> float:
         """Seconds of one call."""
-        return float(self.priced.cost.time_s) if self.priced else 0.0
+        seconds: float = self.priced.cost.time_s if self.priced else 0.0
+        return seconds
 
     @property
     def egress_bytes(self) -> int:
@@ -114,8 +115,10 @@ def price_ledger(ledger: Ledger, network: Network | None, algorithm: Algorithm =
     )
 
 
-def priced_alone(ledger: Ledger, network: Network | None, algorithm: Algorithm = Algorithm.AUTO) -> PricedLedger:
-    """Prices and totals alone: nothing is compared with other degrees or orders.
+def priced_alone(
+    ledger: Ledger, network: Network | None, algorithm: Algorithm = Algorithm.AUTO, *, told: bool = True
+) -> PricedLedger:
+    """Prices and totals alone: nothing is compared with other degrees or orders; ``told`` as in `build`.
 
     With times, the busiest stage is the one that communicates longest.
     """
@@ -132,8 +135,9 @@ def priced_alone(ledger: Ledger, network: Network | None, algorithm: Algorithm =
         slowest = max(ledger.stages, key=lambda stage: (seconds(stage), -stage.number))
         if slowest != ledger.stage:
             again = build(
-                ledger.model, ledger.parallel, ledger.work, ledger.convention, slowest.number, ledger.sublayers
-            )
+                ledger.model, ledger.parallel, ledger.work, ledger.convention, slowest.number, ledger.sublayers,
+                told=told,
+            )  # fmt: skip
             ledger = again._replace(warnings=ledger.warnings)
             entries = _priced(ledger, network, algorithm)
     timed = network is not None
@@ -167,7 +171,8 @@ def _entry(row: Row, ledger: Ledger, network: Network | None, algorithm: Algorit
 def _stage_seconds(ledger: Ledger, entries: list[Entry], stage: Stage, network: Network, algorithm: Algorithm) -> float:
     """Seconds that a stage communicates in a step."""
     each = _of_stage(ledger, entries, stage, network, algorithm)
-    return sum(entry.time_s * ledger.times_in_step(entry.row, stage) for entry in each)
+    seconds: float = added(entry.time_s * ledger.times_in_step(entry.row, stage) for entry in each)
+    return seconds
 
 
 def totals_of_stages(
@@ -214,7 +219,7 @@ def _by_group(chosen: list[tuple[Entry, int]], groups: list[str], timed: bool) -
             sum(times for _, times in rows),
             sum(entry.row.payload_bytes * times for entry, times in rows),
             sum(entry.row.wire_bytes * times for entry, times in rows),
-            sum(entry.time_s * times for entry, times in rows) if timed else None,
+            added(entry.time_s * times for entry, times in rows) if timed else None,
         )
 
     found = {group: add([item for item in chosen if item[0].row.group == group]) for group in groups}

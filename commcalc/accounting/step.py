@@ -19,7 +19,7 @@ from commcalc.accounting.overlap import Exposed, Window, expose
 from commcalc.accounting.pricing import Entry, PricedLedger, stage_entries
 from commcalc.accounting.rows import AXES, GROUPS, Stage
 from commcalc.algebra.schedule import BACKWARD, FORWARD
-from commcalc.network.cost import Algorithm
+from commcalc.network.cost import Algorithm, added
 from commcalc.network.link import Network
 from commcalc.transformer.layers import Attention
 from commcalc.transformer.spec import Phase
@@ -224,7 +224,8 @@ class Timer(NamedTuple):
         if self.priced.ledger.work.phase.training:
             return max(one.step_s(m, idle) for one in stages)
         each = [one.compute_s + one.exposed_s for one in stages]
-        return (m - 1) * max(each) + sum(each)
+        seconds: float = (m - 1) * max(each) + added(each)
+        return seconds
 
     def _entries(self, stage: Stage) -> Sequence[Entry]:
         return stage_entries(self.priced, stage, self.machine.network, self.machine.algorithm)
@@ -271,14 +272,14 @@ class Timer(NamedTuple):
             pairs = sum(part.forward for part in self.found.parts[ledger.usual].pairs.values())
             attention = pairs * self.found.pairs[usual_attention(ledger)]
             layers = {(ledger.usual, usual_attention(ledger)): 1}
-            seconds = (sum(self._inference(one, layers, flops.forward, attention)), 0.0, 0.0)
+            seconds = (added(self._inference(one, layers, flops.forward, attention)), 0.0, 0.0)
         return _stage_time(ledger.stage.number, seconds, comm, self.clock.overlap, self.clock)
 
     def _seconds(self, stage: Stage) -> tuple[float, float, float]:
         """Compute of a microbatch: forward, backward, and what runs again."""
         ledger = self.priced.ledger
         if not ledger.work.phase.training:
-            return sum(self._reading(stage)), 0.0, 0.0
+            return added(self._reading(stage)), 0.0, 0.0
         flops, rate = self.found.stage(ledger, stage), self.rate * stage.ends
         return flops.forward / rate, flops.backward / rate, flops.recompute / rate
 
@@ -315,10 +316,10 @@ class Timer(NamedTuple):
                 times = ledger.times_in_step(entry.row, stage) / ledger.microbatches
                 if times and entry.priced is not None:
                     latency, _ = entry.priced.cost.counted
-                    fixed += float(latency) * times
-                    sent += (entry.time_s - float(latency)) * times
+                    fixed += latency * times
+                    sent += (entry.time_s - latency) * times
                     calls += times
-        hidden = sum(one.comm_s - one.exposed_s for one in stages)
+        hidden = added(one.comm_s - one.exposed_s for one in stages)
         return Decode(read[0], read[1], read[2], fixed, sent, round(calls), hidden)
 
 
@@ -326,7 +327,8 @@ def _idle(ledger: Ledger) -> float:
     """The bubble, of a pipeline."""
     from commcalc.accounting.pipeline import bubble
 
-    return float(bubble(ledger.parallel, ledger.microbatches, training=ledger.work.phase.training))
+    of_one = bubble(ledger.parallel, 1, training=ledger.work.phase.training)
+    return of_one.numerator / (of_one.denominator * ledger.microbatches)
 
 
 def _stage_time(
@@ -345,7 +347,7 @@ def _stage_time(
     # What comes once a step runs beside the passes of the last microbatch, as far as these hide nothing else.
     spent = parts[FORWARD].spent_s + parts[BACKWARD].spent_s
     parts[_ONCE] = expose(Window(forward_s + backward_s + again_s, comm[_ONCE]), overlap, clock.combine, spent)
-    each = {name: sum(window.values()) for name, window in comm.items()}
+    each = {name: added(window.values()) for name, window in comm.items()}
     groups = [group for group in GROUPS if any(window[group] for window in comm.values())]
     return StageTime(
         number, forward_s, backward_s, again_s, each[FORWARD] + each[BACKWARD],

@@ -99,6 +99,11 @@ def layers(leaf: Leaf) -> int:
     return found
 
 
+def many_whole(field: Field) -> bool:
+    """Whether the values of a field are whole numbers, so that a range can list them."""
+    return field.read in (whole, tokens, whole_or_zero, layers)
+
+
 def flag(leaf: Leaf) -> bool:
     """``true`` or ``false``, and nothing that merely looks like it."""
     if not isinstance(leaf.value, bool):

@@ -163,6 +163,8 @@ class _Resolver:
         )
 
     def model(self) -> Model:
+        if self.request.known_model is not None:
+            return self.request.known_model
         node = self.root.entries.get("model")
         if "model" in self.broken:
             return Model()
@@ -185,6 +187,8 @@ class _Resolver:
         return model
 
     def hardware(self) -> Hardware | None:
+        if self.request.known_hardware is not None:
+            return self.request.known_hardware
         node = self.root.entries.get("hardware")
         hardware: Hardware | None = None
         if isinstance(node, Section):

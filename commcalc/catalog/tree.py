@@ -1,7 +1,7 @@
 """The tree of a job before it is read: a file or preset, its named parts put in place, single values laid over it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from commcalc.catalog.about import read_about
 from commcalc.catalog.assign import Assignment, assign
@@ -9,6 +9,10 @@ from commcalc.catalog.fields import Field, read_section, text
 from commcalc.catalog.presets import extended, is_path, load, names
 from commcalc.document import Items, Leaf, Section, parse_document
 from commcalc.errors import CommcalcError, SpecError, UnknownName, raise_all
+
+if TYPE_CHECKING:
+    from commcalc.catalog.hardware import Hardware
+    from commcalc.transformer.spec import Model
 
 DEFAULT_JOB = "llama-3-70b-h100"
 
@@ -26,11 +30,22 @@ class Request(NamedTuple):
     # Whether a machine may lack what a step would be timed by: one of several.
     lenient: bool = False
     section: Section | None = None
+    # What was resolved before, of a question that differs in other parts alone.
+    known_model: "Model | None" = None
+    known_hardware: "Hardware | None" = None
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The parts that need not be read again."""
+        there = {"model": self.known_model, "hardware": self.known_hardware}
+        return tuple(kind for kind, value in there.items() if value is not None)
 
 
 def filled(root: Section, request: Request, kinds: Sequence[str], problems: list[CommcalcError]) -> list[str]:
     """Put presets and single values into the tree; the kinds that could not be read."""
     broken: list[str] = []
+    for kind in request.known:
+        root.entries.pop(kind, None)
     for kind in kinds:
         try:
             _expand(root, kind)
@@ -39,7 +54,7 @@ def filled(root: Section, request: Request, kinds: Sequence[str], problems: list
             broken.append(kind)
             root.entries.pop(kind)
     for assignment in request.assignments:
-        if assignment.path.partition(".")[0] in broken:
+        if assignment.path.partition(".")[0] in (*broken, *request.known):
             continue
         try:
             assign(root, assignment)

@@ -27,6 +27,7 @@ COMMANDS = {
     "calibrate": "calibrate",
     "degrees": "degrees",
     "solve": "solve",
+    "sweep": "sweep",
     "verify": "verify",
     "presets": "presets",
     "schema": "schema",
@@ -48,6 +49,7 @@ Examples:
   commcalc calibrate nccl.log --hardware h100 --output mine.yaml
   commcalc degrees --model llama-2-13b
   commcalc solve tp --model llama-3-70b --hardware h100 --sp
+  commcalc sweep --model llama-3-70b --hardware h100 --tp 1..8:x2
   commcalc verify --layout megatron-sp
   commcalc presets list
   commcalc schema job

@@ -211,7 +211,7 @@ PATHS: Mapping[str, tuple[str, str]] = {
 
 
 # What an option that is on or off says in words.
-_WORDS: Mapping[str, Mapping[bool, str]] = {"reshard": {True: "all", False: "never"}}
+WORDS: Mapping[str, Mapping[bool, str]] = {"reshard": {True: "all", False: "never"}}
 Function = TypeVar("Function", bound=Callable[..., None])
 
 
@@ -234,7 +234,7 @@ def request_from(params: Mapping[str, Any]) -> Request:
             continue
         if isinstance(value, bool):
             spelled = option if value else option.replace("--", "--no-", 1)
-            assignments.append(Assignment(path, _WORDS.get(name, {}).get(value, str(value).lower()), spelled))
+            assignments.append(Assignment(path, WORDS.get(name, {}).get(value, str(value).lower()), spelled))
         else:
             assignments.append(Assignment(path, value, f"{option} {value[:60]}"))
     for given in params.get("set_") or ():

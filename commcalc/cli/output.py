@@ -53,6 +53,11 @@ def send_to(path: str | None) -> None:
     _Sent.to = destination
 
 
+def is_sent() -> bool:
+    """Whether data goes to a file that was named."""
+    return _Sent.to is not None
+
+
 def finish() -> None:
     """All data has been written: the file takes its name."""
     if _Sent.to is not None:
@@ -92,14 +97,14 @@ def write(text: str) -> None:
             data = data[sys.stdout.buffer.write(data) or 0 :]
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        _give_up_stdout()
+        give_up_stdout()
         raise ClosedPipe from None
     except OSError as problem:
-        _give_up_stdout()
+        give_up_stdout()
         raise CannotWrite(problem) from None
 
 
-def _give_up_stdout() -> None:
+def give_up_stdout() -> None:
     """Python flushes once more at exit; give it somewhere to flush to."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -123,10 +128,11 @@ def warn(warnings: Sequence[tuple[str, str]]) -> None:
 class Progress:
     """How far a long command is: after a second, on a terminal's stderr, on one line that is wiped in the end."""
 
-    def __init__(self, total: int, what: str) -> None:
+    def __init__(self, total: int, what: str, *, beside: bool = True) -> None:
+        """``beside``: whether it may stand beside what stdout says; a stream on the same terminal tells by itself."""
         self.total = total
         self.what = what
-        self.shown = sys.stderr is not None and sys.stderr.isatty()
+        self.shown = sys.stderr is not None and sys.stderr.isatty() and (beside or not is_terminal())
         self.begun = monotonic()
 
     def at(self, done: int) -> None:

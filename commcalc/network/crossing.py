@@ -19,7 +19,7 @@ speed depends on intra-node speed"; NCCL src/graph/tuning.cc for the steps of th
 import math
 
 from commcalc.algebra.collective import Convention, Kind, wire_bytes
-from commcalc.network.cost import Algorithm, Cost, Number, larger, ring, share, timed
+from commcalc.network.cost import Algorithm, Cost, Number, added, larger, ring, share, timed
 from commcalc.network.forms import MESSAGES, Form, ceil_log2, tree_ratio
 from commcalc.network.hierarchy import Phase, Priced, Ways, not_offered, offered_by, on_level
 from commcalc.network.link import Level, Network
@@ -96,8 +96,8 @@ def _by(
         cost = on_level(kind, payload, n, placement, index, network, inside, convention)
         return Priced(cost._replace(algorithm=_A.DIRECT), outer.name, ())
     phases = _phases(kind, payload, placement, network, inside, convention)
-    late, sent = (sum(parts) for parts in zip(*(phase.cost.counted for phase in phases), strict=True))
-    ramp = sum(phase.cost.ramp_s for phase in phases)
+    late, sent = (added(parts) for parts in zip(*(phase.cost.counted for phase in phases), strict=True))
+    ramp = added(phase.cost.ramp_s for phase in phases)
     if convention is Convention.TEXTBOOK:
         late, sent = _slowest_level(phases)
     cost = Cost(
@@ -117,7 +117,7 @@ def _slowest_level(phases: tuple[Phase, ...]) -> tuple[Number, Number]:
     slowest: tuple[Number, Number] = (0.0, 0.0)
     for level in dict.fromkeys(phase.level for phase in phases):
         here = [phase.cost.counted for phase in phases if phase.level == level]
-        late, sent = (sum(parts) for parts in zip(*here, strict=True))
+        late, sent = (added(parts) for parts in zip(*here, strict=True))
         longer = (late + sent > slowest[0] + slowest[1]) * 1
         slowest = (late * longer + slowest[0] * (1 - longer), sent * longer + slowest[1] * (1 - longer))
     return slowest
@@ -188,7 +188,7 @@ def flat_ring(kind: Kind, payload_bytes: int, placement: Placement, network: Net
     if placement.uneven:
         return found
     passes = 2 if kind is Kind.ALL_REDUCE else 1
-    late = sum(passes * hops * network.levels[index].latency_s for index, hops in ring_hops(placement))
+    late = added(passes * hops * network.levels[index].latency_s for index, hops in ring_hops(placement))
     return found._replace(latency_s=late)
 
 

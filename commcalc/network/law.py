@@ -51,11 +51,10 @@ def between(points: tuple[tuple[int, float], ...], payload: Number) -> Number:
     >>> between(((1000, 1.0), (3000, 3.0)), 2000), between(((1000, 1.0), (3000, 3.0)), 5000)
     (2.0, 5.0)
     """
+    if hasattr(payload, "tape"):  # recorded, to be looked up for many at once
+        return payload.tape.called(between, points, payload)
     if hasattr(payload, "shape"):
-        import numpy as np
-
-        found = [between(points, one) for one in payload.ravel().tolist()]
-        return np.array(found, dtype=float).reshape(payload.shape)
+        return _all_between(points, payload)
     if payload <= points[0][0]:
         return points[0][1]
     at = min(max(bisect_left(points, (payload, 0.0)), 1), len(points) - 1)
@@ -63,3 +62,19 @@ def between(points: tuple[tuple[int, float], ...], payload: Number) -> Number:
     if payload > high and end < start:
         return end
     return start + (end - start) * (payload - low) / (high - low)
+
+
+def _all_between(points: tuple[tuple[int, float], ...], payloads: Number) -> Number:
+    """The same for an array, each element to the last digit as alone."""
+    import numpy as np
+
+    sizes, times = (np.array(part) for part in zip(*points, strict=True))
+    if payloads.dtype == object:
+        found = [between(points, one) for one in payloads.ravel().tolist()]
+        return np.array(found, dtype=float).reshape(payloads.shape)
+    at = np.clip(np.searchsorted(sizes, payloads, "left"), 1, len(points) - 1)
+    rise = (times[1:] - times[:-1])[at - 1]
+    found = times[at - 1] + rise * (payloads - sizes[at - 1]) / np.diff(sizes)[at - 1]
+    if times[-1] < times[-2]:
+        found = np.where(payloads > sizes[-1], times[-1], found)
+    return np.where(payloads <= sizes[0], times[0], found)

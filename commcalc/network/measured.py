@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from commcalc.algebra.collective import Kind, factor, wire_ratio
 from commcalc.errors import UsageError
-from commcalc.network.cost import Cost, Number, share, smaller
+from commcalc.network.cost import Cost, Number, many, share, smaller
 from commcalc.network.forms import form, ring_form
 from commcalc.network.law import Law, between
 from commcalc.network.link import KERNELS, Algorithm, Level, Network
@@ -160,7 +160,7 @@ def _from_points(sweep: Sweep, payload: Number, nodes: int) -> Cost:
     moving = smaller(payload * slope, seconds - late)
     around: tuple[tuple[int, float], ...] = ()
     beyond = below = 0.0
-    if not hasattr(payload, "shape"):
+    if not many(payload):
         at = next((at for at, (size, _) in enumerate(points) if size >= payload), len(points) - 1)
         around = points[max(at - 1, 0) : max(at - 1, 0) + 2]
         beyond = payload / high if payload > high else 0.0
@@ -238,16 +238,16 @@ def _band(sweep: Sweep, payload: Number, nodes: int) -> Band | None:
     several nodes 15 % and 30 % from 64 MiB on, and below that a factor of 1.5 and of 3. None where nothing is known:
     far beyond the largest measured size, or below the smallest.
     """
-    if hasattr(payload, "shape"):
+    if many(payload):
         return None
     largest = sweep.largest
     if largest is not None and not sweep.points[0][0] <= REACH * payload <= REACH**2 * largest:
         return None
     if sweep.own:
-        many = len(sweep.points) or sweep.rows
-        if not 8 * 1024 <= payload <= 1024 * _MIB or (largest is not None and payload > largest) or many < 4:
+        sizes = len(sweep.points) or sweep.rows
+        if not 8 * 1024 <= payload <= 1024 * _MIB or (largest is not None and payload > largest) or sizes < 4:
             return None
-        return Band(0.03, 0.15) if many >= 8 else Band(0.08, 0.25)
+        return Band(0.03, 0.15) if sizes >= 8 else Band(0.08, 0.25)
     if nodes > 1:
         return Band(0.15, 0.30) if payload >= 64 * _MIB else Band(0.5, 2.0)
     return Band(0.08, 0.25) if payload >= 16 * _MIB else Band(0.15, 0.35)

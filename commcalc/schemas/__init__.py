@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 OUTPUTS = {
     "ledger": "ledger",
     "compare": "compare",
+    "sweep": "sweep",
     "check": "check",
     "record": "record",
     "record-compare": "record",

@@ -19,12 +19,13 @@ Node: TypeAlias = "Mapping[str, Any] | Record | Named"
 
 
 class Record(NamedTuple):
-    """An object with fixed fields: all of ``fields`` are there, of ``may`` some."""
+    """An object with fixed fields: all of ``fields`` are there, of ``may`` some, besides them only ``others``."""
 
     name: str
     tells: str
     fields: Mapping[str, Node]
     may: Mapping[str, Node] = {}
+    others: Node | None = None
 
 
 class Named(NamedTuple):
@@ -46,6 +47,7 @@ class Document(NamedTuple):
     may: Mapping[str, Node] = {}
     lines: Sequence[Record] = ()
     forms: Sequence[Mapping[str, Node]] = ()
+    others: Node | None = None
 
     def node(self) -> dict[str, Any]:
         """The schema, records still in it."""
@@ -55,7 +57,7 @@ class Document(NamedTuple):
                 "schema": {"const": self.number, "description": "Raised when a field changes its name or meaning"},
                 "version": text("Of commcalc"),
             }
-        bodies = [_object({**head, **form, **self.fields}, self.may) for form in self.forms or ({},)]
+        bodies = [_object({**head, **form, **self.fields}, self.may, self.others) for form in self.forms or ({},)]
         return {
             "title": self.number or self.tells,
             "description": self.tells,
@@ -69,11 +71,12 @@ class Document(NamedTuple):
 
 
 def _whole(record: Record) -> dict[str, Any]:
-    return {"title": record.name, **_object(record.fields, record.may)}
+    return {"title": record.name, **_object(record.fields, record.may, record.others)}
 
 
-def _object(fields: Mapping[str, Node], may: Mapping[str, Node]) -> dict[str, Any]:
-    return {"type": "object", "properties": {**fields, **may}, "required": list(fields), "additionalProperties": False}
+def _object(fields: Mapping[str, Node], may: Mapping[str, Node], others: Node | None) -> dict[str, Any]:
+    more = False if others is None else others
+    return {"type": "object", "properties": {**fields, **may}, "required": list(fields), "additionalProperties": more}
 
 
 def assembled(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +93,7 @@ def assembled(node: Mapping[str, Any]) -> dict[str, Any]:
                 defs[value.name] = placed(
                     value.node
                     if isinstance(value, Named)
-                    else {"description": value.tells, **_object(value.fields, value.may)}
+                    else {"description": value.tells, **_object(value.fields, value.may, value.others)}
                 )
             return {"$ref": f"#/$defs/{value.name}"}
         if isinstance(value, Mapping):

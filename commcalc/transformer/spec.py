@@ -163,7 +163,8 @@ class Model(NamedTuple):
                 where=f"model.{key}",
                 hint=f"add {key} to the model, or --set model.{key}=N",
             )
-        return int(value)
+        size: int = value
+        return size
 
     def described(self) -> dict[str, object]:
         """Every field by name; those of parts that this model has not (experts, latents, ...) are left out."""

@@ -12,8 +12,8 @@ from commcalc.cli.output import Format
 from commcalc.report.table import Column, Table, render_csv, render_markdown
 from conftest import DATA, Inside
 
-# They print a script, and a preset.
-WITHOUT_FORMAT = {"completions", "presets import"}
+# They print a script, a preset, and lines alone (which tests of sweep hold).
+WITHOUT_FORMAT = {"completions", "presets import", "sweep"}
 LOG = DATA / "logs" / "17_per_iteration_2.19_h100x8.txt"
 ASKED = {
     "ledger": "ledger",

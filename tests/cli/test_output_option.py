@@ -35,6 +35,8 @@ PRINTING = [
     "solve bandwidth --model llama-2-70b --tp 2 --seq 2K --time 13.3s",
     "compare --model llama-3-70b --hardware h100 --tp 4,8",
     "compare --model llama-3-70b --hardware h100 --tp 4,8 --format csv",
+    "sweep --model llama-3-8b --hardware h100 --tp 2,3,4 --seq 1K,2K",
+    "sweep --model llama-3-8b --hardware h100 --tp 1..8 --top 2 --by memory_bytes --format csv",
     "check tests/data/budget.yaml",
     "check tests/data/budget.yaml --format junit",
     "record llama-3-70b-h100",
