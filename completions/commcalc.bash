@@ -92,7 +92,7 @@ _commcalc() {
             :
             return ;;
         "ledger":--layout)
-            _commcalc_words none megatron megatron-sp
+            _commcalc_words none megatron megatron-sp sequence
             return ;;
         "ledger":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -441,7 +441,7 @@ _commcalc() {
             :
             return ;;
         "degrees":--layout)
-            _commcalc_words none megatron megatron-sp
+            _commcalc_words none megatron megatron-sp sequence
             return ;;
         "degrees":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -496,7 +496,7 @@ _commcalc() {
             _commcalc_words 0 1 2 3
             return ;;
         "solve":--layout)
-            _commcalc_words none megatron megatron-sp
+            _commcalc_words none megatron megatron-sp sequence
             return ;;
         "solve":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -583,7 +583,7 @@ _commcalc() {
             :
             return ;;
         "verify":--layout)
-            _commcalc_words none megatron megatron-sp
+            _commcalc_words none megatron megatron-sp sequence
             return ;;
         "verify":--tp)
             :

@@ -148,9 +148,10 @@ def cache_bytes(draft: Draft, layers: dict[tuple[str, Attention], int], states: 
     Latent attention keeps its latent and rotary key, whole on every rank; linear attention a state for each head
     (`transformer.cache` has the same undivided).
     """
-    work, parallel = draft.work, draft.parallel
+    work, parallel, layout = draft.work, draft.parallel, draft.programs.layout
     if work.phase.training:
         return 0
+    ways = layout.mesh.size(layout.context)
     sequences = work.global_batch_size // parallel.dp
     bits = (states.kv_dtype or work.dtype).bits
     context, model = work.sequence_length, draft.model
@@ -158,7 +159,7 @@ def cache_bytes(draft: Draft, layers: dict[tuple[str, Attention], int], states: 
     held = 0
     for (name, attention), count in layers.items():
         tokens = min(looks.get(attention) or context, context)
-        held += count * sequences * _cached(draft, name, -(-tokens // parallel.cp), bits)
+        held += count * sequences * _cached(draft, name, -(-tokens // ways), bits)
         held += count * sequences * _state(draft, name)
     return held
 
@@ -173,7 +174,7 @@ def _cached(draft: Draft, name: str, tokens: int, bits: int) -> int:
             elements += tokens * (sizes["LKV"] + sizes["R"])
         elif op.rule is Rule.ATTEND:
             for value in dict(zip(op.inputs[1:], placed.inputs[1:], strict=True)).values():
-                heads = [axis for axes in value.split for axis in axes if axis not in layout.replicas]
+                heads = [axis for axes in value.split for axis in axes if axis not in (*layout.data, *layout.context)]
                 each = Sharding.of(value.dims[1:], {value.dims[1]: tuple(heads)})
                 elements += tokens * int(Size((each.local_elements(),), 8).value(sizes))
     if draft.model.index_layers:  # one key a token and layer, for all heads of the indexer

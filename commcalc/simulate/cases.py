@@ -12,8 +12,9 @@ from commcalc.algebra.mesh import Mesh
 from commcalc.errors import UsageError
 from commcalc.simulate.architectures import Spoken, architectures, spoken
 from commcalc.simulate.check import Run
-from commcalc.simulate.combinations import combinations
+from commcalc.simulate.combinations import Combination, combinations
 from commcalc.simulate.memory import ELEMENT_BYTES, MOST_BYTES, check_devices, held, pieces
+from commcalc.simulate.own_layouts import laid
 from commcalc.simulate.places import Parts, parts_of
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.shares import devices_of_stage, whole_sizes
@@ -66,7 +67,8 @@ def cases(layouts: Sequence[LayoutName], degrees: Sequence[int], everything: boo
     """
     found = []
     works = _WORKS if everything else {"train": _WORKS["train"]}
-    for (name, model), layout, tp in product(architectures(everything).items(), layouts, degrees):
+    others = [layout for layout in layouts if not layout.own]
+    for (name, model), layout, tp in product(architectures(everything).items(), others, degrees):
         full = fitted(model._replace(name=name), tp, name.split()[0])
         for (word, work), kv in product(works.items(), _policies(full, layout, tp)):
             if work.phase is Phase.DECODE and layout is LayoutName.MEGATRON_SP and tp > 1:
@@ -83,10 +85,10 @@ def cases(layouts: Sequence[LayoutName], degrees: Sequence[int], everything: boo
 
 
 def in_parallel(everything: bool) -> list[Case]:
-    """Models on several data-parallel ranks and pipeline stages, in every ZeRO stage."""
+    """Models on several data-parallel ranks and pipeline stages, in every ZeRO stage, and on layouts of their own."""
     models = architectures(everything=True)
     found = []
-    for one in combinations(everything):
+    for one in [*combinations(everything), *(Combination(*one) for one in laid(everything))]:
         name, parallel, work = one.model, one.parallel, one.work
         padding = VocabPadding.MEGATRON if models[name].tie_word_embeddings else VocabPadding.NONE
         parallel = parallel._replace(kv=KvPolicy.REPLICATE, vocab_padding=padding)

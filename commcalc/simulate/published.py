@@ -10,6 +10,7 @@ papers and from what frameworks issue, and share nothing with the derivation.
     parallel block     the same, once          once for each norm that reads the stream
     KV heads gathered  + 1 AG                  + 1 RS
     norm over heads    + 1 AllReduce           not published
+    sequence           AG of keys and values   AG of both again, RS of their gradients
     transformers       as megatron             an AllReduce for each of q, k, v, gate and up
                        parallel block: 2       parallel block: as many as linear layers that read a norm
 
@@ -18,6 +19,7 @@ papers and from what frameworks issue, and share nothing with the derivation.
                        one more for an MLP beside experts, and for a norm over all heads
 
 Sources: Shoeybi et al. 2019, arXiv:1909.08053, section 3; Korthikanti et al. 2022, arXiv:2205.05198, section 4.2;
+Llama 3, arXiv:2407.21783, section 3.3.2 (sequence: all-gathered keys and values);
 Megatron-LM core/tensor_parallel/layers.py for the re-gather and core/transformer/attention.py for gathered KV heads;
 transformers integrations/tensor_parallel.py (ColwiseParallel reduces the gradient of its own input); vLLM
 model_executor/layers/linear.py (RowParallelLinear), fused_moe/layer.py and minimax_rms_norm.
@@ -45,6 +47,8 @@ def per_layer(model: Model, kind: LayerKind, parallel: Parallelism, work: Worklo
         return {}
     if parallel.tp == 1 or parallel.layout is LayoutName.NONE:
         return {FORWARD: Counter(), BACKWARD: Counter()}
+    if parallel.layout is LayoutName.SEQUENCE:
+        return {} if kind.heads in (Heads.LATENT, Heads.LINEAR) else _of_sequence(model, kind, work)
     if parallel.framework in _SERVING and not model.parallel_block:
         beside = model.dense_mlp_beside_moe and kind.ffn is Ffn.SPARSE  # both behind a norm of their own
         return {FORWARD: Counter({Kind.ALL_REDUCE: 2 + beside + _sums_of_squares(model, kind)})}
@@ -80,6 +84,14 @@ def _of_megatron(model: Model, kind: LayerKind, parallel: Parallelism, work: Wor
         forward[Kind.ALL_REDUCE] += squares
         return {FORWARD: forward}
     return {FORWARD: forward, BACKWARD: backward if work.phase.training else Counter()}
+
+
+def _of_sequence(model: Model, kind: LayerKind, work: Workload) -> dict[str, Counter[Kind]]:
+    """Keys and values, or one where they are the same: all else is of tokens that a rank has."""
+    same = kind.heads is Heads.GLOBAL and model.global_head_dim and model.global_keys_are_values
+    each = 1 if same and model.qk_norm is QkNorm.NONE else 2
+    backward = Counter({Kind.ALL_GATHER: each, Kind.REDUCE_SCATTER: each}) if work.phase.training else Counter()
+    return {FORWARD: Counter({Kind.ALL_GATHER: each}), BACKWARD: backward}
 
 
 def _kv_heads(model: Model, kind: LayerKind) -> int | None:

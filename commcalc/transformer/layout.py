@@ -8,6 +8,9 @@ sublayers. What must be gathered and reduced follows (`algebra.derive`).
                   (Shoeybi et al. 2019, arXiv:1909.08053, section 3)
     megatron-sp   the same weights; the stream split by tokens over TP
                   (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2)
+    sequence      weights whole on every rank; every sequence split over TP, in all of a layer
+                  (Li et al. 2021, arXiv:2105.13120, section 3; keys and values gathered whole as in Llama 3,
+                  arXiv:2407.21783, section 3.3.2)
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -42,6 +45,12 @@ class LayoutName(StrEnum):
     NONE = "none"
     MEGATRON = "megatron"
     MEGATRON_SP = "megatron-sp"
+    SEQUENCE = "sequence"
+
+    @property
+    def own(self) -> bool:
+        """Whether no framework's code was read for it: it follows its paper."""
+        return self not in (LayoutName.NONE, LayoutName.MEGATRON, LayoutName.MEGATRON_SP)
 
 
 class KvPolicy(StrEnum):
@@ -66,13 +75,15 @@ _SPLITS: Mapping[LayoutName, tuple[tuple[str, ...], tuple[str, ...]]] = {
     LayoutName.NONE: ((), ()),
     LayoutName.MEGATRON: (_WEIGHTS, ()),
     LayoutName.MEGATRON_SP: (_WEIGHTS, ("T",)),
+    LayoutName.SEQUENCE: ((), ("T",)),
 }
 
 
 class Layout(NamedTuple):
     """A layout on a mesh: the axes of each dimension in weights, and in the residual stream.
 
-    ``data`` are the axes over which sequences are dealt out, ``context`` those over which each of them is split;
+    ``data`` are the axes over which sequences are dealt out, ``context`` those over which each of them is split (TP
+    among them where a layout splits nothing else);
     ``exchanges``: attention has heads split over them instead, and whole sequences.
 
     ``gathers`` names the KV heads (by dimension) of which there are fewer than ranks and whose QKV activation is
@@ -103,7 +114,7 @@ class Layout(NamedTuple):
     @property
     def replicas(self) -> tuple[str, ...]:
         """The axes whose ranks hold the same parameters and work on other tokens."""
-        return (*self.data, *self.context)
+        return (*self.data, *(axis for axis in self.context if self.mesh.owner(axis) != TP))
 
     @property
     def copies(self) -> bool:
@@ -112,7 +123,7 @@ class Layout(NamedTuple):
 
     @property
     def _tokens(self) -> dict[str, tuple[str, ...]]:
-        return {"T": self.replicas, "B": self.data}
+        return {"T": (*self.data, *self.context), "B": self.data}
 
     def weight(self, *dims: str) -> Sharding:
         """How a weight with these dimensions is stored."""
@@ -191,6 +202,9 @@ def lay_out(
     """
     tp = mesh.size([TP])
     weights, stream = _SPLITS[name]
+    if name is LayoutName.SEQUENCE:
+        context = (*context, TP)
+        return Layout(name, mesh, {}, {"T": (*data, *context), "B": data}, data=data, context=context)
     weights = tuple(dim for dim in weights if dim not in whole)
     shared = {dim: heads for dim, heads in kv_heads.items() if dim in weights and tp > heads and tp % heads == 0}
     if shared or cuts:

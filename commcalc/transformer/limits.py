@@ -34,6 +34,8 @@ class Limit(NamedTuple):
     # KV heads of several kinds of layers: those below the degree must divide one another to be shared.
     nests: tuple[int, ...] = ()
     refusal: str = ""
+    # The choice without which this dimension is not split.
+    way: str = "--no-sp"
 
     def allows(self, tp: int) -> bool:
         """Whether this dimension can be split (or shared) by ``tp`` ranks."""
@@ -114,6 +116,7 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
             Limit(
                 name="sequence", key="sequence_length", noun="tokens of a sequence",
                 value=work.tokens_per_sequence, group=(shares or 1) * parallel.cp,
+                way="--layout megatron" if parallel.layout.own else "--no-sp",
             )
         )  # fmt: skip
     sparse = any(kind.ffn is Ffn.SPARSE for kind in kinds)
@@ -261,10 +264,10 @@ def way_out(rule: Limit, model: Model, tp: int, legal: str) -> str:
         return f"otherwise legal: {legal}"
     if rule.refusal:
         return "another --framework may split it"
-    if rule.name == "sequence" and rule.group > 1:
+    if rule.name == "sequence" and rule.way == "--no-sp" and rule.group > 1:
         return f"a sequence length that {tp * rule.group} divides; otherwise legal: {legal}"
     if rule.name == "sequence":
-        return f"--no-sp, or a sequence length that {tp} divides; otherwise legal: {legal}"
+        return f"{rule.way}, or a sequence length that {tp} divides; otherwise legal: {legal}"
     padded = rule.padded(tp)
     extra = 100 * (padded / rule.value - 1)
     return f"legal for the whole model: {legal}; or pad {rule.key} to {padded} (+{extra:.2f} %)"
