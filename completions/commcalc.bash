@@ -92,7 +92,10 @@ _commcalc() {
             :
             return ;;
         "ledger":--layout)
-            _commcalc_words none megatron megatron-sp sequence
+            _commcalc_words none megatron megatron-sp sequence 2d
+            return ;;
+        "ledger":--tp-x)
+            :
             return ;;
         "ledger":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -441,7 +444,7 @@ _commcalc() {
             :
             return ;;
         "degrees":--layout)
-            _commcalc_words none megatron megatron-sp sequence
+            _commcalc_words none megatron megatron-sp sequence 2d
             return ;;
         "degrees":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -496,7 +499,7 @@ _commcalc() {
             _commcalc_words 0 1 2 3
             return ;;
         "solve":--layout)
-            _commcalc_words none megatron megatron-sp sequence
+            _commcalc_words none megatron megatron-sp sequence 2d
             return ;;
         "solve":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -583,7 +586,7 @@ _commcalc() {
             :
             return ;;
         "verify":--layout)
-            _commcalc_words none megatron megatron-sp sequence
+            _commcalc_words none megatron megatron-sp sequence 2d
             return ;;
         "verify":--tp)
             :
@@ -693,7 +696,7 @@ _commcalc() {
     case "$command" in
         "ledger")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --recompute-layers --attention --dropout --no-dropout --param-dtype --optimizer --moment-dtype --master-dtype --main-grad-dtype --kv-dtype --offload --host-memory --must-fit --no-must-fit --efficiency --hbm-efficiency --overlap --combine --scores --train-tokens --call-latency --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --no-color --help -h
+                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --tp-x --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --recompute-layers --attention --dropout --no-dropout --param-dtype --optimizer --moment-dtype --master-dtype --main-grad-dtype --kv-dtype --offload --host-memory --must-fit --no-must-fit --efficiency --hbm-efficiency --overlap --combine --scores --train-tokens --call-latency --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --no-color --help -h
             else
                 _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs

@@ -22,7 +22,7 @@ def architecture_notes(model: Model, parallel: Parallelism, work: Workload, prog
     if parallel.layout.own:
         from commcalc.accounting.layout_notes import layout_notes
 
-        return [*said, *layout_notes(parallel, work)]
+        return [*said, *layout_notes(model, parallel, work)]
     return [*said, *_of_dialect(model, work, programs), *_of_parts(model, parallel, work, programs)]
 
 

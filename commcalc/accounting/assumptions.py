@@ -120,7 +120,7 @@ def _of_architecture(model: Model, parallel: Parallelism, work: Workload, progra
             f"the tp_plan of {model.family} splits nothing of a layer: all {parallel.tp} tp ranks do the same work"
         )
         found.append(Warn("nothing-split", message))
-    shared = kv_counts(model) if programs.layout.mesh.parts else {}
+    shared = kv_counts(model) if programs.layout.mesh.parts and not parallel.layout.own else {}
     for dim, kv in shared.items():
         if parallel.tp > kv:
             gathers = parallel.kv is KvPolicy.GATHER
@@ -198,7 +198,7 @@ def assumptions_of(
     if unchecked and parallel.tp > 1:
         said.append(f"not given, so not checked for divisibility: {', '.join(unchecked)}")
     parts = dict(programs.layout.mesh.parts).get(TP, ())
-    if parts:
+    if parts and not parallel.layout.own:
         sizes = programs.layout.mesh.sizes
         shared = f"{TP} {parallel.tp} is seen as {' x '.join(f'{part} {sizes[part]}' for part in parts)}"
         alike = f"ranks that differ only in {TP_REPLICA} hold the same KV head"

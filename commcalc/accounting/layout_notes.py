@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commcalc.transformer.layout import LayoutName
-from commcalc.transformer.spec import Phase
+from commcalc.transformer.layout import LayoutName, kv_counts
+from commcalc.transformer.spec import Model, Norm, Phase
+from commcalc.transformer.two_axes import grid_of
 from commcalc.transformer.work import Logits, Parallelism, Workload
 
 
-def layout_notes(parallel: Parallelism, work: Workload) -> list[str]:
+def layout_notes(model: Model, parallel: Parallelism, work: Workload) -> list[str]:
     """How parameters and tokens lie, what is moved for that, and when."""
     if not parallel.layout.own or parallel.tp == 1:
         return []
-    return list(_SAID[parallel.layout](parallel, work))
+    return list(
+        _of_grid(model, parallel, work) if parallel.layout is LayoutName.TWO_D else _of_sequence(parallel, work)
+    )
 
 
 def _of_sequence(parallel: Parallelism, work: Workload) -> Iterator[str]:
@@ -28,4 +31,26 @@ def _of_sequence(parallel: Parallelism, work: Workload) -> Iterator[str]:
         yield "the last positions are taken out of the gathered stream, and every rank makes their logits"
 
 
-_SAID = {LayoutName.SEQUENCE: _of_sequence}
+def _of_grid(model: Model, parallel: Parallelism, work: Workload) -> Iterator[str]:
+    x, y = grid_of(model, parallel)
+    asked = "as asked for" if parallel.tp_x else "the factors nearest to x = sqrt(n D / F): --tp-x chooses others"
+    yield (
+        f"layout 2d: {parallel.tp} tp ranks are a grid of tp_x {x} x tp_y {y}, {asked}; weights are split by D over "
+        "tp_x and by heads and columns over tp_y, the stream by D over both"
+    )
+    yield (
+        "inputs are gathered over one axis and outputs scattered over the other; norms sum "
+        f"{'one number' if model.norm is Norm.RMSNORM else 'two numbers'} of each token over all ranks, in fp32"
+    )
+    if work.phase.training:
+        yield (
+            "gathered inputs are saved split and gathered again for the weight gradients"
+            if work.regather
+            else "gathered inputs are kept for the weight gradients (no re-gather)"
+        )
+    for dim, heads in kv_counts(model).items():
+        of = {"KS": " of sliding layers", "KG": " of global layers"}.get(dim, "")
+        if heads < parallel.tp:
+            copies = f"{parallel.tp // heads} ranks share each of {heads} KV heads{of}, and each has a cache of it"
+            weights = f"; {y // heads} hold the same weights of it" if heads < y else "; none of its weights is copied"
+            yield copies + weights

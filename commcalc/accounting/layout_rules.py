@@ -4,18 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commcalc.errors import CommcalcError, IllegalDegree
-from commcalc.transformer.layers import Heads, layers_of
-from commcalc.transformer.layout import LayoutName
+from commcalc.errors import CommcalcError, IllegalDegree, UsageError
+from commcalc.transformer.layers import Ffn, Heads, layers_of
+from commcalc.transformer.layout import KvPolicy, LayoutName, kv_counts
 from commcalc.transformer.spec import Model
+from commcalc.transformer.two_axes import grid_of, shared
 from commcalc.transformer.work import Parallelism, Workload
 
 
 def unlaid(model: Model, parallel: Parallelism, work: Workload) -> list[CommcalcError]:
     """Every other choice that the layout cannot be combined with."""
+    found = list(_of_tp_x(parallel))
     if not parallel.layout.own:
-        return []
-    return [*_beside(parallel, work), *_of_model(model, parallel.layout)]
+        return found
+    found += [*_beside(parallel, work), *_of_model(model, parallel.layout)]
+    if parallel.layout is LayoutName.TWO_D and not found:
+        found += _of_grid(model, parallel)
+    return found
+
+
+def _of_tp_x(parallel: Parallelism) -> Iterator[CommcalcError]:
+    """The first axis of a grid: a factor of the degree, on the layout that has a grid."""
+    x, tp = parallel.tp_x, parallel.tp
+    if x is None:
+        return
+    where = f"parallelism.tp_x (--tp-x {x})"
+    if parallel.layout is not LayoutName.TWO_D:
+        message = f"tp_x is an axis of layout 2d: layout {parallel.layout} splits nothing over it"
+        yield UsageError(message, where=where, hint="--layout 2d, or leave it out")
+    elif tp % x:
+        legal = ", ".join(str(n) for n in range(1, tp + 1) if tp % n == 0)
+        yield IllegalDegree(f"tp {tp} mod tp_x {x} = {tp % x}", where=where, hint=f"legal: {legal}")
+
+
+def _of_grid(model: Model, parallel: Parallelism) -> Iterator[CommcalcError]:
+    """KV heads that do not go into a grid, or that are to be gathered."""
+    tp, (x, y) = parallel.tp, grid_of(model, parallel)
+    fewer = sorted({count for count in kv_counts(model).values() if count % tp})
+    if not fewer:
+        return
+    counts = " and ".join(map(str, fewer))
+    if parallel.kv is KvPolicy.GATHER:
+        message = f"layout 2d shares {counts} KV heads by copies: what would be gathered of them is not described"
+        yield IllegalDegree(message, where="parallelism.kv (--kv gather)", hint="--kv replicate")
+    if len(fewer) > 1:
+        message = f"{counts} KV heads in layers of different kinds cannot all be shared by a grid of {tp} ranks"
+        hint = "a TP degree that is no larger than the KV heads, or --layout megatron"
+        yield IllegalDegree(message, where=f"parallelism.tp (--tp {tp})", hint=hint)
+    elif tp % fewer[0] == 0 and not shared(fewer[0], x, y):
+        good = [n for n in range(1, tp + 1) if tp % n == 0 and shared(fewer[0], n, tp // n)]
+        message = f"{counts} KV heads cannot be shared by tp_x {x} x tp_y {y} ranks: along tp_y come {y}"
+        hint = f"legal: {', '.join(map(str, good)) or 'none'}"
+        yield IllegalDegree(message, where=f"parallelism.tp_x (--tp-x {x})", hint=hint)
 
 
 def _beside(parallel: Parallelism, work: Workload) -> Iterator[CommcalcError]:
@@ -51,3 +91,6 @@ def _of_model(model: Model, layout: LayoutName) -> Iterator[CommcalcError]:
         if any(kind.heads is heads for kind in kinds) and (heads is Heads.LINEAR or layout is not LayoutName.SEQUENCE):
             message = f"the ledger cannot price this yet: {what} of {model.name} on layout {layout}"
             yield IllegalDegree(message, where=f"parallelism.layout (--layout {layout})", hint="--layout megatron")
+    if layout is not LayoutName.SEQUENCE and any(kind.ffn is Ffn.SPARSE for kind in kinds):
+        message = f"the ledger cannot price this yet: experts of {model.name} on layout {layout}"
+        yield IllegalDegree(message, where=f"parallelism.layout (--layout {layout})", hint="--layout megatron")

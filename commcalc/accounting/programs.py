@@ -18,7 +18,7 @@ from commcalc.transformer.block import block_program
 from commcalc.transformer.dialects import Dialect, dialect_of
 from commcalc.transformer.embedding import embedding_program, head_program
 from commcalc.transformer.layers import Ffn, Layers, layers_of
-from commcalc.transformer.layout import EDP, EP, EP_NODES, ETP, Layout, kv_counts, lay_out
+from commcalc.transformer.layout import EDP, EP, EP_NODES, ETP, Layout, LayoutName, kv_counts, lay_out
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import CpComm, Framework, Module, Parallelism, Recompute, Workload
 
@@ -134,6 +134,10 @@ def _layout_of(model: Model, parallel: Parallelism, dialect: Dialect, layers: La
     context = mesh.expand(["cp"]) if parallel.cp > 1 else ()
     # Where projections are gathered they are split by columns, whatever KV heads there are.
     kv_heads = {} if dialect.gathers_qkv else kv_counts(model)
+    if parallel.layout is LayoutName.TWO_D and parallel.tp > 1:
+        from commcalc.transformer.two_axes import grid_of, lay_out_2d
+
+        return lay_out_2d(mesh, kv_heads, grid_of(model, parallel), data)
     layout = lay_out(parallel.layout, mesh, kv_heads, parallel.kv, dialect.whole, data, context, cuts)
     if sparse:
         from commcalc.transformer.folding import fold

@@ -14,7 +14,7 @@ from commcalc.simulate.architectures import Spoken, architectures, spoken
 from commcalc.simulate.check import Run
 from commcalc.simulate.combinations import Combination, combinations
 from commcalc.simulate.memory import ELEMENT_BYTES, MOST_BYTES, check_devices, held, pieces
-from commcalc.simulate.own_layouts import laid
+from commcalc.simulate.own_layouts import at_degrees, own_layouts
 from commcalc.simulate.places import Parts, parts_of
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.shares import devices_of_stage, whole_sizes
@@ -81,14 +81,22 @@ def cases(layouts: Sequence[LayoutName], degrees: Sequence[int], everything: boo
     for (name, one), tp in product(spoken().items(), some):
         if one.layout in layouts:
             found += _as_spoken(name, one, tp, everything)
-    return found + [one for one in in_parallel(everything) if one.layout in layouts and one.parallel.tp in degrees]
+    found += [one for one in in_parallel(everything) if one.layout in layouts and one.parallel.tp in degrees]
+    own = [one for one in own_layouts(everything) if one.parallel.layout in layouts and one.parallel.tp in degrees]
+    # Where degrees are chosen, each of them has a run.
+    own += at_degrees(layouts, degrees, own) if tuple(degrees) != DEGREES else []
+    return found + _combined(own, everything)
 
 
 def in_parallel(everything: bool) -> list[Case]:
-    """Models on several data-parallel ranks and pipeline stages, in every ZeRO stage, and on layouts of their own."""
+    """Models on several data-parallel ranks and pipeline stages, in every ZeRO stage."""
+    return _combined(combinations(everything), everything)
+
+
+def _combined(chosen: Sequence[Combination], everything: bool) -> list[Case]:
     models = architectures(everything=True)
     found = []
-    for one in [*combinations(everything), *(Combination(*one) for one in laid(everything))]:
+    for one in chosen:
         name, parallel, work = one.model, one.parallel, one.work
         padding = VocabPadding.MEGATRON if models[name].tie_word_embeddings else VocabPadding.NONE
         parallel = parallel._replace(kv=KvPolicy.REPLICATE, vocab_padding=padding)
@@ -187,10 +195,12 @@ def run_planned(case: Case, ledger: Ledger, precision: Precision, seed: int) -> 
         checks = run_trial(ledger, precision, seed, parts=case.parts)
     except MemoryError:
         raise UsageError("the machine has not enough memory for this", where=f"model {case.model.name}") from None
-    shared = TP in dict(ledger.layout.mesh.parts) and case.parallel.kv
+    own, sizes = case.layout.own, ledger.layout.mesh.sizes
+    shared = not own and TP in dict(ledger.layout.mesh.parts) and case.parallel.kv
     gathers = shared is KvPolicy.GATHER
     framework = case.parallel.framework
     notes = [f"KV heads {'gathered' if gathers else 'copied'}"] if shared else []
+    notes += [f"{part} {sizes[part]}" for part in dict(ledger.layout.mesh.parts).get(TP, ()) if own]
     notes += [f"as {framework} runs it"] if framework and not case.name.startswith(framework) else []
     bounded = case.work.capacity_factor is not None
     full = bounded and case.work != roomy(case.work._replace(capacity_factor=None), case.model, case.parallel)

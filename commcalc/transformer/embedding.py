@@ -22,14 +22,15 @@ def embedding_program(model: Model, layout: Layout) -> Program:
     b.input("tokens", layout.whole("T"), Role.INDEX)
     b.weight("E", layout.weight("V", "D"))
     learned = model.position_embedding is Positions.LEARNED
+    scattered = "D" in layout.stream  # whole rows are on no rank
     b.op(
         Rule.LOOKUP, "embedding", ("tokens",), "words" if learned or model.embedding_norm else "X", ("T", "D"),
-        weights=("E",), over=("V",), kept=None if learned else stream,
+        weights=("E",), over=("V",), kept=None if learned and not scattered else stream,
     )  # fmt: skip
     if model.embedding_norm:
         norm(b, model, layout, "embedding", "words", "X")
     if learned:
-        b.weight("Wpos", layout.weight("P", "D"))
+        b.weight("Wpos", layout.vector("P", "D"))
         b.op(Rule.BIAS, "positions", ("words",), "X", ("T", "D"), weights=("Wpos",), kept=stream, label="embedding")
     return b.program()
 
@@ -47,16 +48,16 @@ def head_program(
         rows = "B"
         read = b.op(
             Rule.TAKE, "last_position", (read,), "last", ("B", "D"),
-            label="lm_head", over=("T",), kept=layout.whole("B", "D"),
+            label="lm_head", over=("T",), kept=layout.stream_of("B", "D"),
         )  # fmt: skip
     table = "E" if model.tie_word_embeddings else "Wlm"
     b.weight(table, layout.weight("V", "D"))
     logits = "logits_w" if model.lm_head_bias else "logits"
-    whole = layout.whole(rows, "V") if dialect.gathers_logits else None
-    kept = None if model.lm_head_bias else whole
+    whole = layout.whole(rows, "V") if dialect.gathers_logits else layout.scattered(rows, "V")
+    kept = None if model.lm_head_bias and dialect.gathers_logits else whole
     b.op(Rule.CONTRACT, "lm_head", (read,), logits, (rows, "V"), weights=(table,), kept=kept)
     if model.lm_head_bias:
-        b.weight("blm", layout.weight("V"))
+        b.weight("blm", layout.vector("V"))
         b.op(Rule.BIAS, "lm_head_bias", (logits,), "logits", (rows, "V"), weights=("blm",), label="lm_head", kept=whole)
     if phase.training:
         _loss(b, layout)

@@ -11,6 +11,8 @@ sublayers. What must be gathered and reduced follows (`algebra.derive`).
     sequence      weights whole on every rank; every sequence split over TP, in all of a layer
                   (Li et al. 2021, arXiv:2105.13120, section 3; keys and values gathered whole as in Llama 3,
                   arXiv:2407.21783, section 3.3.2)
+    2d            D over one part of TP, heads, FFN width and vocabulary over the other; the stream's D over both
+                  (Pope et al. 2022, arXiv:2211.05102, section 3.2.2; `transformer.two_axes`)
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -46,6 +48,7 @@ class LayoutName(StrEnum):
     MEGATRON = "megatron"
     MEGATRON_SP = "megatron-sp"
     SEQUENCE = "sequence"
+    TWO_D = "2d"
 
     @property
     def own(self) -> bool:
@@ -76,6 +79,7 @@ _SPLITS: Mapping[LayoutName, tuple[tuple[str, ...], tuple[str, ...]]] = {
     LayoutName.MEGATRON: (_WEIGHTS, ()),
     LayoutName.MEGATRON_SP: (_WEIGHTS, ("T",)),
     LayoutName.SEQUENCE: ((), ("T",)),
+    LayoutName.TWO_D: (("D", *_WEIGHTS), ("D",)),
 }
 
 
@@ -106,6 +110,8 @@ class Layout(NamedTuple):
     expert_data: tuple[str, ...] = ()
     # The part of `experts` that counts nodes, where tokens go from node to node first.
     expert_nodes: tuple[str, ...] = ()
+    # The axes of heads and columns in activations, where they are others than those of weights.
+    columns: Mapping[str, tuple[str, ...]] | None = None
 
     def repeats(self, dim: str) -> bool:
         """Whether KV heads are fewer than the ranks that share them out."""
@@ -128,6 +134,16 @@ class Layout(NamedTuple):
     def weight(self, *dims: str) -> Sharding:
         """How a weight with these dimensions is stored."""
         return Sharding.of(dims, self.weights)
+
+    def vector(self, *dims: str) -> Sharding:
+        """How a weight is stored that meets activations element by element: as they lie."""
+        if self.columns is None:
+            return self.weight(*dims)
+        return Sharding.of(dims, {"D": self.stream.get("D", ()), **self.columns})
+
+    def scattered(self, *dims: str) -> Sharding | None:
+        """Where a product by heads or columns is brought at once; None where it stays as it is made."""
+        return None if self.columns is None else self.split(*dims)
 
     def expert_weight(self, *dims: str) -> Sharding:
         """How a weight of the experts is stored."""
@@ -155,7 +171,7 @@ class Layout(NamedTuple):
 
     def split(self, *dims: str) -> Sharding:
         """A tensor that is split as weights are, by heads or columns."""
-        return Sharding.of(dims, {**self.weights, **self._tokens})
+        return Sharding.of(dims, {**(self.weights if self.columns is None else self.columns), **self._tokens})
 
     def exchanged(self, *dims: str) -> Sharding:
         """Heads of whole sequences, split over the context axes as well."""

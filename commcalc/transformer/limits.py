@@ -34,8 +34,9 @@ class Limit(NamedTuple):
     # KV heads of several kinds of layers: those below the degree must divide one another to be shared.
     nests: tuple[int, ...] = ()
     refusal: str = ""
-    # The choice without which this dimension is not split.
+    # The choice without which this dimension is not split, and whether KV heads may be gathered.
     way: str = "--no-sp"
+    gathers: bool = True
 
     def allows(self, tp: int) -> bool:
         """Whether this dimension can be split (or shared) by ``tp`` ranks."""
@@ -101,6 +102,8 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
     weights, stream = splits(parallel.layout)
     kinds = layers_of(model).names
     found = []
+    if "D" in weights and model.hidden_size is not None:
+        found.append(Limit(name="hidden", key="hidden_size", noun="columns of the stream", value=model.hidden_size))
     if "N" in weights:
         found += _of_attention(model, parallel, {kind.heads for kind in kinds})
     if "F" in weights:
@@ -140,7 +143,16 @@ def _of_attention(model: Model, parallel: Parallelism, kinds: set[Heads]) -> lis
             continue
         of = f" of {prefix.removesuffix('_')} layers" if prefix else ""
         key = f"{prefix}num_key_value_heads"
-        found.append(Limit(name=f"{prefix}kv_heads", key=key, noun=f"KV heads{of}", value=count, kv=parallel.kv))
+        found.append(
+            Limit(
+                name=f"{prefix}kv_heads",
+                key=key,
+                noun=f"KV heads{of}",
+                value=count,
+                kv=parallel.kv,
+                gathers=not parallel.layout.own,
+            )
+        )
         width = model.dims.get(columns)
         if gathers and width is not None:
             noun = f"QKV columns{of}"
@@ -255,8 +267,8 @@ def way_out(rule: Limit, model: Model, tp: int, legal: str) -> str:
         width = None if rule.name != "kv_heads" else model.head_dim
         rows = "" if width is None else f" ({rule.value * width / tp:g} rows of K on a rank)"
         return (
-            f"each KV head would be cut{rows}: --kv replicate keeps {tp // rule.value} copies of each, "
-            f"--kv gather gathers the QKV activation; otherwise legal: {legal}"
+            f"each KV head would be cut{rows}: --kv replicate keeps {tp // rule.value} copies of each"
+            f"{', --kv gather gathers the QKV activation' if rule.gathers else ''}; otherwise legal: {legal}"
         )
     if rule.name == "experts":
         return "--sp"

@@ -166,6 +166,8 @@ class Parallelism(NamedTuple):
     # Chunks of layers that each pipeline stage holds.
     virtual_stages: int = 1
     layout: LayoutName = LayoutName.MEGATRON
+    # Ranks along the first axis of layout 2d, over which D is split; None: the nearest to the optimum.
+    tp_x: int | None = None
     order: tuple[str, ...] = DEFAULT_ORDER
     kv: KvPolicy = KvPolicy.REFUSE
     vocab_padding: VocabPadding = VocabPadding.MEGATRON

@@ -13,7 +13,7 @@ import pytest
 from commcalc.accounting.compute import Flops, computed
 from commcalc.accounting.pricing import PricedLedger
 from commcalc.errors import CommcalcError
-from conftest import ask, fields, memory, rows
+from conftest import ask, counts, fields, memory, rows
 
 # T = 2 * 512 = 1024 tokens, D = 256, N = 16 heads of H = 16, F = 4 D, V = 4096; bf16, gradients fp32.
 SIZES: dict[str, Any] = {
@@ -119,3 +119,152 @@ def test_sequence_says_what_it_is() -> None:
 )
 def test_sequence_refuses(asked: dict[str, Any], status: int, told: str) -> None:
     assert told in refused(status, layout="sequence", **asked)
+
+
+# Weights split over two axes.
+
+# 64 heads of 4, so that they go into every grid here; F = 4 D, as in section 3 of Pope et al.
+GRID = {"num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 4, "gated_mlp": False}
+
+
+def moved(priced: PricedLedger, sublayer: str = "mlp") -> list[tuple[str, int, int]]:
+    """Kind, ranks and payload of the gathers and scatters of a forward pass."""
+    found = bytes_of(priced, part="block", sublayer=sublayer, direction="forward")
+    return [one[1:] for one in found if one[1] != "all_reduce"]
+
+
+@pytest.mark.parametrize(
+    ("tp", "x", "y", "each"),
+    [(16, 2, 8, 262144), (64, 4, 16, 131072)],  # T * D / x = 1024 * 256 / 2 elements of 2 B, F / y as many
+)
+def test_grid_moves_8_ble_over_root_n(tp: int, x: int, y: int, each: int) -> None:
+    found = moved(laid("2d", tp, GRID))
+    assert found == [
+        ("all_gather", y, each), ("reduce_scatter", x, each), ("all_gather", x, each), ("reduce_scatter", y, each),
+    ]  # fmt: skip
+    # Pope et al., section 3.2.2: 8 B L E / sqrt(n); 1D, section 3.2.1: 2 B L E whatever n.
+    root = {16: 4, 64: 8}[tp]
+    assert sum(one[2] for one in found) == 8 * 1024 * 256 * 2 // root
+    one_axis = moved(laid("megatron-sp", tp, GRID))
+    assert sum(one[2] for one in one_axis) == 2 * 1024 * 256 * 2
+
+
+@pytest.mark.parametrize(
+    ("x", "payloads"),  # T * D / x and T * F / y elements of 2 B: 2 B L (E / X + F / YZ) in all
+    [(1, [524288, 131072]), (2, [262144, 262144]), (4, [131072, 524288]), (8, [65536, 1048576])],
+)
+def test_grid_as_asked_for(x: int, payloads: list[int]) -> None:
+    found = moved(laid("2d", 16, GRID, parallelism__tp_x=x))
+    assert [one[2] for one in found] == (
+        [payloads[0], payloads[0]] if x == 1 else [payloads[0], payloads[1], payloads[1], payloads[0]]
+    )
+    default = sum(one[2] for one in moved(laid("2d", 16, GRID)))
+    assert default <= sum(one[2] for one in found) or x == 1  # a group of one moves nothing
+
+
+def test_grid_of_palm_is_that_of_the_paper() -> None:
+    # Section 3.2.2: X = sqrt(n) / 2, YZ = 2 sqrt(n); on 64 chips 4 and 16.
+    palm = fields(
+        name="palm", hidden_size=18432, intermediate_size=73728, num_attention_heads=64, num_key_value_heads=64,
+        head_dim=256, num_hidden_layers=118, gated_mlp=False, vocab_size=256000, parallel_block=True,
+    )  # fmt: skip
+    sizes = ask(palm, parallelism__layout="2d", parallelism__tp=64).ledger.layout.mesh.sizes
+    assert (sizes["tp_x"], sizes["tp_y"]) == (4, 16)
+
+
+def test_grid_in_attention_and_norms() -> None:
+    # 8 ranks: x 2, y 4. A: T * D / 2; Q, K, V and O: T * N * H / 4; Y: T * D / 2; all of 2 B. Norms: T of 4 B.
+    found = bytes_of(laid("2d", 8, parallelism__tp_x=2), part="block", sublayer="attention", direction="forward")
+    assert found == [
+        ("forward", "all_reduce", 8, 4096), ("forward", "all_gather", 4, 262144),
+        ("forward", "reduce_scatter", 2, 131072), ("forward", "reduce_scatter", 2, 131072),
+        ("forward", "reduce_scatter", 2, 131072),
+        ("forward", "all_gather", 2, 131072), ("forward", "reduce_scatter", 4, 262144),
+    ]  # fmt: skip
+    # A layer norm has two sums of a token.
+    layered = rows(laid("2d", 8, {"norm": "layernorm"}), part="block", kind="all_reduce")
+    assert {one.payload_bytes for one in layered} == {8192}
+
+
+def test_grid_backward_is_the_transpose() -> None:
+    back = counts(laid("2d", 8, parallelism__tp_x=2), part="block")
+    # 4 inputs gathered and 7 outputs scattered: the other way round, and the inputs once more.
+    assert back == {
+        ("forward", "all_reduce"): 2, ("forward", "all_gather"): 4, ("forward", "reduce_scatter"): 7,
+        ("backward", "all_reduce"): 2, ("backward", "all_gather"): 7 + 4, ("backward", "reduce_scatter"): 4,
+    }  # fmt: skip
+    kept = counts(laid("2d", 8, parallelism__tp_x=2, workload__regather=False), part="block", direction="backward")
+    assert kept == {("backward", "all_reduce"): 2, ("backward", "all_gather"): 7, ("backward", "reduce_scatter"): 4}
+    assert rows(laid("2d", 8), direction="update") == []  # no rank shares a parameter with another
+
+
+@pytest.mark.parametrize(("tp", "x"), [(2, 1), (4, 2), (8, 2), (16, 4)])
+def test_grid_shares_out_everything(tp: int, x: int) -> None:
+    asked = {"parallelism__tp_x": x}
+    assert flops(laid("2d", tp, **asked)).total * tp == flops(laid("none", 1)).total
+    one, all_of_it = held("2d", tp, **asked), held("none", 1)
+    assert one.weights * tp == all_of_it.weights == 2 * PARAMETERS
+    assert one.optimizer * tp == all_of_it.optimizer
+    assert one.block_activations * tp == all_of_it.block_activations
+
+
+@pytest.mark.parametrize(
+    ("kv", "x", "reduced", "weights"),
+    [
+        # 16 ranks and 4 KV heads. x 4, y 4: a KV head for each place along y, its sum whole on all of x.
+        (4, 4, [("all_reduce", 4, 32768)] * 2, 4),
+        # x 8, y 2: a KV head for each place along y and each second one along x.
+        (4, 8, [("reduce_scatter", 2, 65536), ("all_reduce", 4, 32768)] * 2, 2),
+        # x 2, y 8: two places along y hold the same weights.
+        (4, 2, [("all_reduce", 2, 32768)] * 2, 4),
+        (1, 4, [("all_reduce", 4, 32768)] * 2, 1),
+    ],
+)  # fmt: skip
+def test_grid_shares_kv_heads(kv: int, x: int, reduced: list[tuple[str, int, int]], weights: int) -> None:
+    model = {"num_key_value_heads": kv}
+    asked: dict[str, Any] = {"parallelism__tp_x": x, "parallelism__kv": "replicate"}
+    found = moved_of_keys(laid("2d", 16, model, **asked))
+    assert found == reduced
+    # Wk and Wv, 256 x kv * 16 each, lie split over x and over so many places along y.
+    copied = held("2d", 16, model, **asked).weights - 2 * (PARAMETERS - 3 * 2 * 256 * (16 - kv) * 16) // 16
+    assert copied == 2 * 3 * 2 * 256 * kv * 16 // (x * weights) - 2 * 3 * 2 * 256 * kv * 16 // 16
+    # One KV head of each kind for every token of 4 sequences in 3 layers on each rank.
+    cache = held("2d", 16, model, **asked | {"workload__phase": "prefill"}).kv_cache
+    assert cache == 2 * 4 * 512 * 3 * 16 * 2
+
+
+def moved_of_keys(priced: PricedLedger) -> list[tuple[str, int, int]]:
+    found = rows(priced, part="block", direction="forward", op="qkv_proj")
+    return [(one.kind.value, one.group_size, one.payload_bytes) for one in found if one.tensor[0] in "KV"]
+
+
+def test_grid_in_decoding() -> None:
+    priced = laid("2d", 8, parallelism__tp_x=2, workload__phase="decode")
+    # Two tokens: T * D / 2 * 2 B = 512, T * F / 4 * 2 B = 1024.
+    assert moved(priced) == [
+        ("all_gather", 4, 512), ("reduce_scatter", 2, 1024), ("reduce_scatter", 2, 1024),
+        ("all_gather", 2, 1024), ("reduce_scatter", 4, 512),
+    ]  # fmt: skip
+    # The vocabulary lies over all ranks, and is gathered to sample: 2 * 4096 * 2 B.
+    assert bytes_of(priced, part="head", op="logits") == [("forward", "all_gather", 8, 16384)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "told"),
+    [
+        ({"tp": 3}, 3, "hidden_size 256 mod 3 = 1"),
+        ({"tp": 32}, 3, "num_attention_heads 16 mod 32 = 16"),
+        ({"tp": 8, "parallelism__tp_x": 3}, 3, "tp 8 mod tp_x 3 = 2"),
+        ({"tp": 8, "model": {"num_key_value_heads": 4}}, 3, "keeps 2 copies of each; otherwise legal: 1, 2, 4"),
+        ({"tp": 8, "model": {"num_key_value_heads": 4}, "parallelism__kv": "gather"}, 3, "by copies"),
+        ({"tp": 16, "parallelism__kv": "replicate", "parallelism__tp_x": 2,
+          "model": {"num_attention_heads": 48, "num_key_value_heads": 12}}, 3, "12 KV heads mod"),
+        ({"model": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}}, 3,
+         "experts of small on layout 2d"),
+        ({"parallelism__framework": "vllm", "workload__phase": "prefill"}, 3, "how vllm would run it is not described"),
+        ({"parallelism__cp": 2}, 3, "layout 2d is not described with context parallelism"),
+        ({"layout": "megatron", "parallelism__tp_x": 2}, 2, "tp_x is an axis of layout 2d"),
+    ],
+)  # fmt: skip
+def test_grid_refuses(asked: dict[str, Any], status: int, told: str) -> None:
+    assert told in refused(status, **({"layout": "2d"} | asked))
