@@ -92,7 +92,7 @@ _commcalc() {
             :
             return ;;
         "ledger":--layout)
-            _commcalc_words none megatron megatron-sp sequence 2d
+            _commcalc_words none megatron megatron-sp sequence 2d weight-gathered
             return ;;
         "ledger":--tp-x)
             :
@@ -444,7 +444,7 @@ _commcalc() {
             :
             return ;;
         "degrees":--layout)
-            _commcalc_words none megatron megatron-sp sequence 2d
+            _commcalc_words none megatron megatron-sp sequence 2d weight-gathered
             return ;;
         "degrees":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -499,7 +499,7 @@ _commcalc() {
             _commcalc_words 0 1 2 3
             return ;;
         "solve":--layout)
-            _commcalc_words none megatron megatron-sp sequence 2d
+            _commcalc_words none megatron megatron-sp sequence 2d weight-gathered
             return ;;
         "solve":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -586,7 +586,7 @@ _commcalc() {
             :
             return ;;
         "verify":--layout)
-            _commcalc_words none megatron megatron-sp sequence 2d
+            _commcalc_words none megatron megatron-sp sequence 2d weight-gathered
             return ;;
         "verify":--tp)
             :

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from commcalc.transformer.layout import LayoutName, kv_counts
 from commcalc.transformer.spec import Model, Norm, Phase
 from commcalc.transformer.two_axes import grid_of
-from commcalc.transformer.work import Logits, Parallelism, Workload
+from commcalc.transformer.work import Logits, Parallelism, Recompute, Workload
 
 
 def layout_notes(model: Model, parallel: Parallelism, work: Workload) -> list[str]:
     """How parameters and tokens lie, what is moved for that, and when."""
     if not parallel.layout.own or parallel.tp == 1:
         return []
-    return list(
-        _of_grid(model, parallel, work) if parallel.layout is LayoutName.TWO_D else _of_sequence(parallel, work)
-    )
+    if parallel.layout is LayoutName.TWO_D:
+        return list(_of_grid(model, parallel, work))
+    return list((_of_sequence if parallel.layout is LayoutName.SEQUENCE else _of_gathered)(parallel, work))
 
 
 def _of_sequence(parallel: Parallelism, work: Workload) -> Iterator[str]:
@@ -29,6 +29,20 @@ def _of_sequence(parallel: Parallelism, work: Workload) -> Iterator[str]:
         yield "gradients of all parameters are pending sums over the tp ranks, summed in one call once a step"
     if work.phase is Phase.PREFILL and work.logits is Logits.SAMPLED:
         yield "the last positions are taken out of the gathered stream, and every rank makes their logits"
+
+
+def _of_gathered(parallel: Parallelism, work: Workload) -> Iterator[str]:
+    yield (
+        f"layout weight-gathered: each of {parallel.tp} tp ranks stores every matrix and table split by D, and has as "
+        "many whole sequences as others; each matrix is gathered before it is used, and forgotten after"
+    )
+    yield "norms and biases, which are small, and learned positions lie whole on every rank"
+    if work.phase.training:
+        again = "had from where a layer runs again" if work.recompute is Recompute.FULL else "gathered once more"
+        yield (
+            f"for the backward pass matrices are {again}; their gradients are scattered in every microbatch, those of "
+            "what lies whole are summed once a step"
+        )
 
 
 def _of_grid(model: Model, parallel: Parallelism, work: Workload) -> Iterator[str]:

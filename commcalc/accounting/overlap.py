@@ -76,7 +76,9 @@ def cannot_overlap(overlap: Sequence[str], parallel: Parallelism, work: Workload
     """The groups of ``overlap`` that wait for nothing but their own communication, each with the reason."""
     microbatches = 1 if work.uneven_batch(parallel.dp) else work.microbatches(parallel.dp)
     waits = {
-        "tp": work.phase is Phase.DECODE or parallel.layout not in _BESIDE_PRODUCTS,
+        # Weights are gathered before they are asked for.
+        "tp": parallel.layout is not LayoutName.WEIGHT_GATHERED
+        and (work.phase is Phase.DECODE or parallel.layout not in _BESIDE_PRODUCTS),
         "cp": parallel.cp_comm is not CpComm.RING,
         "ep": not work.phase.training or microbatches < 2,
         "dp": not work.phase.training,

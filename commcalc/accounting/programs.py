@@ -11,7 +11,7 @@ from commcalc.accounting.rows import ROOT, TIED, TO_NEXT, TO_PREVIOUS, Stage
 from commcalc.algebra.collective import Kind
 from commcalc.algebra.derive import derive
 from commcalc.algebra.mesh import Mesh
-from commcalc.algebra.program import Program, Rule
+from commcalc.algebra.program import Program, Role, Rule
 from commcalc.algebra.schedule import FORWARD, Action, Derivation, Differentiate, Event, Move, Placed
 from commcalc.errors import UnknownName
 from commcalc.transformer.block import block_program
@@ -71,7 +71,13 @@ def programs_of(model: Model, parallel: Parallelism, work: Workload) -> Programs
         dialect,
         layers,
         {
-            name: derive(program, backward=work.phase.training, regather=work.regather)
+            name: derive(
+                program,
+                backward=work.phase.training,
+                regather=work.regather,
+                # What runs again has its weights from then.
+                forgets_weights=work.recompute is not Recompute.FULL or name in (EMBEDDING, HEAD),
+            )
             for name, program in found.items()
         },
         parallel.mirrors if work.phase.training else 1,
@@ -240,7 +246,12 @@ def repeated(name: str, derivation: Derivation, dialect: Dialect, work: Workload
         return steps, "repeated by full recomputation"
     if dialect.framework is Framework.TORCHTITAN:
         return [event for event in steps if event.step.kind == "all_gather"], "repeated: gathered inputs are not saved"
-    chosen = [event for event in steps if any(_of(module, event) for module in work.recompute_modules)]
+    # Weights are gathered again for the backward pass anyway.
+    chosen = [
+        event
+        for event in steps
+        if event.role is not Role.WEIGHT and any(_of(module, event) for module in work.recompute_modules)
+    ]
     return chosen, f"repeated by recomputation of {', '.join(work.recompute_modules)}"
 
 

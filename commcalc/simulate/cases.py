@@ -18,7 +18,7 @@ from commcalc.simulate.own_layouts import at_degrees, own_layouts
 from commcalc.simulate.places import Parts, parts_of
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.shares import devices_of_stage, whole_sizes
-from commcalc.simulate.small import HIDDEN, deepened, roomy, sized, tokens_for, worked
+from commcalc.simulate.small import HIDDEN, SEQUENCES, deepened, roomy, sized, tokens_for, worked
 from commcalc.simulate.trial import run_trial
 from commcalc.transformer.frameworks import HABITS
 from commcalc.transformer.layers import Ffn, Heads
@@ -111,6 +111,8 @@ def _combined(chosen: Sequence[Combination], everything: bool) -> list[Case]:
 
 def in_small(work: Workload, parallel: Parallelism, sequence: int | None = None, many: int | None = None) -> Workload:
     """The work in small for all data-parallel ranks; of interleaved chunks in rounds of all stages."""
+    if parallel.layout is LayoutName.WEIGHT_GATHERED:  # one for each TP rank
+        many = many or lcm(parallel.tp, SEQUENCES)
     rounds = parallel.pp if parallel.virtual_stages > 1 else 1
     if parallel.cp > 1:  # one sequence or as many as are asked for, which can be cut in early and late parts
         sequence, many = sequence or tokens_for(2 * parallel.tp * parallel.cp), many or 1

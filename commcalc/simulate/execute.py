@@ -77,10 +77,20 @@ class Execution:
 
     def forget(self) -> None:
         """Leave no weight on any device."""
-        for value in self._weights():
+        for value in [*self._weights(), *self._used()]:
+            self.values.pop(value, None)
+
+    def forget_brought(self) -> None:
+        """Leave no weight as operations use it where it is stored otherwise."""
+        for value in set(self._used()) - set(self._weights()):
             self.values.pop(value, None)
 
     def _weights(self) -> list[Value]:
+        """All weights as they are stored."""
+        tensors = self.derivation.program.tensors.values()
+        return [Value(one.name, one.sharding) for one in tensors if one.role is Role.WEIGHT and one.sharding]
+
+    def _used(self) -> list[Value]:
         return [value for placed in self.derivation.placed for value in placed.operands[len(placed.inputs) :]]
 
     def forward(self, inputs: Mapping[str, Blocks], *, early: bool = False) -> Blocks:

@@ -29,8 +29,10 @@ def own_layouts(everything: bool) -> list[Combination]:
         _of(TIED, LayoutName.SEQUENCE, tp=2, dp=2, zero=1),
         _of(PLAIN, LayoutName.TWO_D, tp=4),
         _of(TIED, LayoutName.TWO_D, tp=4, tp_x=2, dp=2, zero=3),
+        _of(PLAIN, LayoutName.WEIGHT_GATHERED, tp=4),
+        _of(TIED, LayoutName.WEIGHT_GATHERED, tp=2, dp=2, zero=1),
     ]
-    return [*found, *_sequences(), *_grids()] if everything else found
+    return [*found, *_sequences(), *_grids(), *_gathered()] if everything else found
 
 
 def at_degrees(
@@ -60,6 +62,19 @@ def _dense() -> list[str]:
     models = architectures(everything=True)
     return [name for name, one in models.items()
             if not (one.linear_num_key_heads or one.num_experts or one.kv_lora_rank)]  # fmt: skip
+
+
+def _gathered() -> list[Combination]:
+    found = []
+    layout = LayoutName.WEIGHT_GATHERED
+    for name, tp, work in product(_dense(), (2, 4), (_TRAIN, _FULL, _PREFILL, _DECODE)):
+        found.append(_of(name, layout, work, tp=tp))
+    for name, zero in product((PLAIN, TIED, _PARALLEL), range(4)):
+        found.append(_of(name, layout, tp=2, dp=2, zero=zero))
+    for name in (PLAIN, TIED, GEMMA, _PARALLEL):
+        found.append(_of(name, layout, tp=2, **_BEYOND))
+        found.append(_of(name, layout, _FULL._replace(reshard=Reshard.ALL), tp=2, **_BEYOND))
+    return found
 
 
 def _grids() -> list[Combination]:

@@ -11,6 +11,7 @@ papers and from what frameworks issue, and share nothing with the derivation.
     KV heads gathered  + 1 AG                  + 1 RS
     norm over heads    + 1 AllReduce           not published
     sequence           AG of keys and values   AG of both again, RS of their gradients
+    weight-gathered    an AG of every matrix   an AG and an RS of every matrix
     2d                 an AG in front of and an RS behind every product, an AllReduce for every norm; transposed
     transformers       as megatron             an AllReduce for each of q, k, v, gate and up
                        parallel block: 2       parallel block: as many as linear layers that read a norm
@@ -21,7 +22,7 @@ papers and from what frameworks issue, and share nothing with the derivation.
 
 Sources: Shoeybi et al. 2019, arXiv:1909.08053, section 3; Korthikanti et al. 2022, arXiv:2205.05198, section 4.2;
 Llama 3, arXiv:2407.21783, section 3.3.2 (sequence: all-gathered keys and values);
-Pope et al. 2022, arXiv:2211.05102, section 3.2.2 and figure 2b (2d);
+Pope et al. 2022, arXiv:2211.05102, section 3.2.2 and figure 2b (2d), section 3.2.3 (weight-gathered);
 Megatron-LM core/tensor_parallel/layers.py for the re-gather and core/transformer/attention.py for gathered KV heads;
 transformers integrations/tensor_parallel.py (ColwiseParallel reduces the gradient of its own input); vLLM
 model_executor/layers/linear.py (RowParallelLinear), fused_moe/layer.py and minimax_rms_norm.
@@ -38,7 +39,7 @@ from commcalc.transformer.layers import Ffn, Heads
 from commcalc.transformer.layers import Kind as LayerKind
 from commcalc.transformer.layout import KvPolicy, LayoutName
 from commcalc.transformer.spec import Model, NormPlacement, QkNorm
-from commcalc.transformer.work import Framework, Parallelism, Workload
+from commcalc.transformer.work import Framework, Parallelism, Recompute, Workload
 
 _SERVING = (Framework.VLLM, Framework.SGLANG)
 
@@ -51,6 +52,8 @@ def per_layer(model: Model, kind: LayerKind, parallel: Parallelism, work: Worklo
         return {FORWARD: Counter(), BACKWARD: Counter()}
     if parallel.layout is LayoutName.SEQUENCE:
         return {} if kind.heads in (Heads.LATENT, Heads.LINEAR) else _of_sequence(model, kind, work)
+    if parallel.layout is LayoutName.WEIGHT_GATHERED:
+        return _of_gathered(model, work)
     if parallel.layout is LayoutName.TWO_D:
         return _of_grid(model, kind, parallel, work)
     if parallel.framework in _SERVING and not model.parallel_block:
@@ -96,6 +99,15 @@ def _of_sequence(model: Model, kind: LayerKind, work: Workload) -> dict[str, Cou
     each = 1 if same and model.qk_norm is QkNorm.NONE else 2
     backward = Counter({Kind.ALL_GATHER: each, Kind.REDUCE_SCATTER: each}) if work.phase.training else Counter()
     return {FORWARD: Counter({Kind.ALL_GATHER: each}), BACKWARD: backward}
+
+
+def _of_gathered(model: Model, work: Workload) -> dict[str, Counter[Kind]]:
+    """Every matrix before it is used, once more before its backward pass, and the scatter of its gradient."""
+    matrices = 4 + (3 if model.gated_mlp else 2)
+    backward = Counter({Kind.REDUCE_SCATTER: matrices}) if work.phase.training else Counter[Kind]()
+    # A layer that runs again has them from then.
+    backward[Kind.ALL_GATHER] += matrices if work.phase.training and work.recompute is not Recompute.FULL else 0
+    return {FORWARD: Counter({Kind.ALL_GATHER: matrices}), BACKWARD: +backward}
 
 
 def _of_grid(model: Model, kind: LayerKind, parallel: Parallelism, work: Workload) -> dict[str, Counter[Kind]]:

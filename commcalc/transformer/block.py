@@ -17,7 +17,7 @@ _TD = ("T", "D")
 
 def block_program(model: Model, layout: Layout, kind: Kind | None = None, dialect: Dialect | None = None) -> Program:
     """The chain of operations of one layer on the residual stream ``X[T, D]``; by default of the first layer."""
-    b = Builder("block", data=layout.data)
+    b = Builder("block", data=layout.whole_sequences, gathered=layout.dealt)
     b.input("X", layout.stream_of(*_TD))
     add_block(b, model, layout, kind or layers_of(model).kinds[0], dialect or Dialect())
     return b.program()

@@ -17,7 +17,7 @@ def embedding_program(model: Model, layout: Layout) -> Program:
     under sequence parallelism the rows are reduced whole first and split after.
     Source: Megatron-LM models/common/embeddings/language_model_embedding.py, reduce_scatter_embeddings.
     """
-    b = Builder("embedding", "embedding", layout.data)
+    b = Builder("embedding", "embedding", layout.whole_sequences, layout.dealt)
     stream = layout.stream_of("T", "D")
     b.input("tokens", layout.whole("T"), Role.INDEX)
     b.weight("E", layout.weight("V", "D"))
@@ -40,7 +40,7 @@ def head_program(
 ) -> Program:
     """The final norm, the head, and then the loss (training) or whole logits to sample from (inference)."""
     dialect = dialect or Dialect()
-    b = Builder("head", "head", layout.data)
+    b = Builder("head", "head", layout.whole_sequences, layout.dealt)
     b.input("X", layout.stream_of("T", "D"))
     read = norm(b, model, layout, "final", "X", "A")
     rows = "T"

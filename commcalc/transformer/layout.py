@@ -8,6 +8,8 @@ sublayers. What must be gathered and reduced follows (`algebra.derive`).
                   (Shoeybi et al. 2019, arXiv:1909.08053, section 3)
     megatron-sp   the same weights; the stream split by tokens over TP
                   (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2)
+    weight-gathered  weights stored in shards over TP and gathered before they are used; whole sequences dealt out
+                  over TP (Pope et al. 2022, arXiv:2211.05102, section 3.2.3, XYZ)
     sequence      weights whole on every rank; every sequence split over TP, in all of a layer
                   (Li et al. 2021, arXiv:2105.13120, section 3; keys and values gathered whole as in Llama 3,
                   arXiv:2407.21783, section 3.3.2)
@@ -49,6 +51,7 @@ class LayoutName(StrEnum):
     MEGATRON_SP = "megatron-sp"
     SEQUENCE = "sequence"
     TWO_D = "2d"
+    WEIGHT_GATHERED = "weight-gathered"
 
     @property
     def own(self) -> bool:
@@ -80,6 +83,7 @@ _SPLITS: Mapping[LayoutName, tuple[tuple[str, ...], tuple[str, ...]]] = {
     LayoutName.MEGATRON_SP: (_WEIGHTS, ("T",)),
     LayoutName.SEQUENCE: ((), ("T",)),
     LayoutName.TWO_D: (("D", *_WEIGHTS), ("D",)),
+    LayoutName.WEIGHT_GATHERED: (("D",), ("T", "B")),
 }
 
 
@@ -112,6 +116,8 @@ class Layout(NamedTuple):
     expert_nodes: tuple[str, ...] = ()
     # The axes of heads and columns in activations, where they are others than those of weights.
     columns: Mapping[str, tuple[str, ...]] | None = None
+    # The TP axes where they deal out whole sequences of a data-parallel rank, and weights are gathered over them.
+    dealt: tuple[str, ...] = ()
 
     def repeats(self, dim: str) -> bool:
         """Whether KV heads are fewer than the ranks that share them out."""
@@ -129,7 +135,12 @@ class Layout(NamedTuple):
 
     @property
     def _tokens(self) -> dict[str, tuple[str, ...]]:
-        return {"T": (*self.data, *self.context), "B": self.data}
+        return {"T": (*self.whole_sequences, *self.context), "B": self.whole_sequences}
+
+    @property
+    def whole_sequences(self) -> tuple[str, ...]:
+        """The axes over which whole sequences are dealt out."""
+        return (*self.data, *self.dealt)
 
     def weight(self, *dims: str) -> Sharding:
         """How a weight with these dimensions is stored."""
@@ -229,6 +240,11 @@ def lay_out(
     for dim, heads in shared.items():
         parts = mesh.expand([TP])
         axes[dim] = next(parts[:count] for count in range(1, len(parts) + 1) if mesh.size(parts[:count]) == heads)
+    if name is LayoutName.WEIGHT_GATHERED:
+        sequences = (*data, TP)
+        return Layout(
+            name, mesh, {"D": (TP,)}, {"T": sequences, "B": sequences}, data=data, columns={}, dealt=(TP,)
+        )  # fmt: skip
     gathers = frozenset(shared) if kv is KvPolicy.GATHER else frozenset()
     tokens = (*data, *context, *mesh.expand([TP])) if stream else (*data, *context)
     return Layout(name, mesh, axes, {"T": tokens, "B": data}, gathers, data, context)

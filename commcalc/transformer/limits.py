@@ -114,7 +114,14 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
         )
     habits = HABITS[parallel.framework] if parallel.framework is not None else None
     shares = habits.sequence_shares if habits is not None and weights and work.phase.training else 0
-    if "T" in stream or shares:
+    if "B" in stream:
+        found.append(
+            Limit(
+                name="batch", key="micro_batch_size", noun="sequences of a microbatch", value=work.micro_batch_size,
+                way="--layout megatron",
+            )
+        )  # fmt: skip
+    elif "T" in stream or shares:
         found.append(
             Limit(
                 name="sequence", key="sequence_length", noun="tokens of a sequence",
@@ -276,6 +283,8 @@ def way_out(rule: Limit, model: Model, tp: int, legal: str) -> str:
         return f"otherwise legal: {legal}"
     if rule.refusal:
         return "another --framework may split it"
+    if rule.name == "batch":
+        return f"{rule.way}, or a --micro-batch that {tp} divides; otherwise legal: {legal}"
     if rule.name == "sequence" and rule.way == "--no-sp" and rule.group > 1:
         return f"a sequence length that {tp * rule.group} divides; otherwise legal: {legal}"
     if rule.name == "sequence":

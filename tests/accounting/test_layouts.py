@@ -1,7 +1,8 @@
 """Layouts of the TP axis beside Megatron's, by hand arithmetic and as their papers have them.
 
 Sources: Li et al. 2021, arXiv:2105.13120, section 3 (sequences split in all of a layer, weights whole); Llama 3,
-arXiv:2407.21783, section 3.3.2 (keys and values gathered for attention).
+arXiv:2407.21783, section 3.3.2 (keys and values gathered for attention); Pope et al. 2022, arXiv:2211.05102, section
+3.2.1 (1D), 3.2.2 (2D weight-stationary) and 3.2.3 (weight-gathered), whose B L are the tokens T, E the width D.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 from commcalc.accounting.compute import Flops, computed
 from commcalc.accounting.pricing import PricedLedger
 from commcalc.errors import CommcalcError
-from conftest import ask, counts, fields, memory, rows
+from conftest import ask, counts, fields, look, memory, rows
 
 # T = 2 * 512 = 1024 tokens, D = 256, N = 16 heads of H = 16, F = 4 D, V = 4096; bf16, gradients fp32.
 SIZES: dict[str, Any] = {
@@ -268,3 +269,115 @@ def test_grid_in_decoding() -> None:
 )  # fmt: skip
 def test_grid_refuses(asked: dict[str, Any], status: int, told: str) -> None:
     assert told in refused(status, **({"layout": "2d"} | asked))
+
+
+# Weights stored in shards and gathered, sequences dealt out.
+
+FOUR = {"workload__micro_batch_size": 4, "workload__sequence_length": 256}  # T = 1024 as before
+
+
+def test_gathered_moves_matrices_and_no_token() -> None:
+    found = bytes_of(laid("weight-gathered", **FOUR), part="block")
+    # Wq, Wk, Wv, Wo of 256 * 256 elements, gate, up and down of 256 * 1024; of 2 B, gradients of 4 B.
+    forward = [131072] * 4 + [524288] * 3
+    assert [one[3] for one in found if one[0] == "forward"] == forward
+    assert {one[:3] for one in found if one[0] == "forward"} == {("forward", "all_gather", 4)}
+    back = [one for one in found if one[0] == "backward"]
+    assert sorted(one[3] for one in back if one[1] == "all_gather") == forward
+    assert sorted(one[3] for one in back if one[1] == "reduce_scatter") == [2 * one for one in forward]
+    assert len(back) == 14
+    # Four times the tokens: the same.
+    more = bytes_of(laid("weight-gathered", **FOUR | {"workload__sequence_length": 1024}), part="block")
+    assert more == found
+
+
+def test_gathered_is_ahead_beyond_f_tokens() -> None:
+    """Section 3.2.3: 2 E F elements of an MLP are gathered, where 1D moves 2 B L E: equal at B L = F tokens."""
+    model = {"gated_mlp": False}
+    for tokens, ahead in ((512, False), (1024, None), (2048, True)):
+        asked = {"workload__micro_batch_size": 4, "workload__sequence_length": tokens // 4}
+        gathered, one_axis = (
+            sum(one[2] for one in moved(laid(layout, 4, model, **asked)))
+            for layout in ("weight-gathered", "megatron-sp")
+        )
+        assert gathered == 2 * 256 * 1024 * 2
+        assert one_axis == 2 * tokens * 256 * 2
+        assert (gathered < one_axis, gathered == one_axis) == (ahead is True, ahead is None)
+
+
+def test_gathered_ends_and_what_lies_whole() -> None:
+    priced = laid("weight-gathered", **FOUR)
+    table = 4096 * 256
+    # The table is not read by its own gradient, the head's matrix is by that of the stream.
+    assert bytes_of(priced, part="embedding") == [
+        ("forward", "all_gather", 4, 2 * table), ("backward", "reduce_scatter", 4, 4 * table),
+    ]  # fmt: skip
+    assert bytes_of(priced, part="head") == [
+        ("forward", "all_gather", 4, 2 * table), ("backward", "all_gather", 4, 2 * table),
+        ("backward", "reduce_scatter", 4, 4 * table),
+    ]  # fmt: skip
+    # Seven norms of 256: 3 layers of 2, and the last.
+    assert bytes_of(priced, direction="update") == [("update", "all_reduce", 4, 7 * 256 * 4)]
+
+
+def test_gathered_with_full_recomputation() -> None:
+    asked = FOUR | {"workload__recompute": "full"}
+    assert counts(laid("weight-gathered", **asked), part="block") == {
+        ("forward", "all_gather"): 7, ("recompute", "all_gather"): 7, ("backward", "reduce_scatter"): 7,
+    }  # fmt: skip
+    # Of a part alone nothing more: its matrices come again anyway.
+    part = FOUR | {"workload__recompute": "selective", "workload__recompute_modules": "mlp"}
+    assert counts(laid("weight-gathered", **part)) == counts(laid("weight-gathered", **FOUR))
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+def test_gathered_shares_out_work_activations_and_matrices(tp: int) -> None:
+    assert flops(laid("weight-gathered", tp, **FOUR)).total * tp == flops(laid("none", 1, **FOUR)).total
+    one, all_of_it = held("weight-gathered", tp, **FOUR), held("none", 1, **FOUR)
+    assert one.activations * tp == all_of_it.activations
+    norms = 7 * 256
+    assert one.weights == 2 * ((PARAMETERS - norms) // tp + norms)
+    assert one.optimizer == 12 * ((PARAMETERS - norms) // tp + norms)
+    # The largest matrix in use, 4096 * 256 of 2 B, beside its gradient whole, of 4 B.
+    assert one.buffers == 4096 * 256 * (2 + 4)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_gathered_in_inference(phase: str) -> None:
+    asked = FOUR | {"workload__phase": phase}
+    priced = laid("weight-gathered", **asked)
+    assert counts(priced) == {("forward", "all_gather"): 7 + 2}  # each rank samples its own sequences
+    # Keys and values of one of four sequences with all of its heads: 2 * 256 tokens * 3 layers * 256 * 2 B.
+    one = held("weight-gathered", **asked)
+    assert one.kv_cache == 786432 == held("none", 1, **asked).kv_cache // 4
+    # A matrix in use and another on its way.
+    assert one.buffers == 2 * 4096 * 256 * 2
+
+
+def test_gathered_reads_matrices_whole_in_decoding() -> None:
+    asked = FOUR | {"workload__phase": "decode", "parallelism__tp": 4}
+    gathered, alone = (
+        look(fields(**SIZES), "h100-sxm", **(WORK | asked | {"parallelism__layout": layout})).step
+        for layout in ("weight-gathered", "none")
+    )
+    assert gathered is not None
+    assert alone is not None
+    assert gathered.decode is not None
+    assert alone.decode is not None
+    assert gathered.decode.weights_s == pytest.approx(alone.decode.weights_s)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "told"),
+    [
+        ({}, 3, "micro_batch_size 2 mod 4 = 2"),
+        ({"tp": 3, "workload__micro_batch_size": 3, "workload__global_batch_size": 3}, 3, "hidden_size 256 mod 3 = 1"),
+        (FOUR | {"parallelism__framework": "torchtitan"}, 3, "how torchtitan would run it is not described"),
+        (FOUR | {"parallelism__cp": 2}, 3, "layout weight-gathered is not described with context parallelism"),
+        (FOUR | {"model": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}}, 3,
+         "experts of small"),
+        (FOUR | {"parallelism__tp_x": 2}, 2, "tp_x is an axis of layout 2d"),
+    ],
+)  # fmt: skip
+def test_gathered_refuses(asked: dict[str, Any], status: int, told: str) -> None:
+    assert told in refused(status, **({"layout": "weight-gathered"} | asked))

@@ -9,7 +9,7 @@ import pytest
 from broken import EXACT, backward, failed, forward, left_out, whats
 from commcalc.accounting.ledger import Ledger, build
 from commcalc.algebra.collective import Kind
-from commcalc.algebra.schedule import REGATHER, Action, Move
+from commcalc.algebra.schedule import REGATHER, WEIGHT_AGAIN, Action, Move
 from commcalc.errors import ShardingError
 from commcalc.simulate.architectures import architectures
 from commcalc.simulate.cases import cases, fitted, in_small
@@ -48,7 +48,11 @@ def collectives(layout: LayoutName, name: str = PLAIN) -> list[tuple[str, Kind, 
     """Every collective of a layer, by direction, kind and tensor."""
     block = ledger_of(layout, name).derivations["block"]
     found = [("forward", one.step.kind, one.tensor) for one in block.steps("forward")]
-    return found + [("backward", one.step.kind, one.tensor) for one in block.steps("backward") if one.note != REGATHER]
+    return found + [
+        ("backward", one.step.kind, one.tensor)
+        for one in block.steps("backward")
+        if one.note not in (REGATHER, WEIGHT_AGAIN)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,20 @@ def test_a_gather_that_is_left_out(layout: LayoutName) -> None:
         assert "before any device holds it so" in check.message
 
 
-@pytest.mark.parametrize("layout", [LayoutName.SEQUENCE])
+@pytest.mark.parametrize("part", ["block", "head"])
+def test_a_weight_that_is_not_brought_again(part: str) -> None:
+    """It was forgotten after the forward pass: no gradient of an input can be made without it."""
+    ledger = ledger_of(LayoutName.WEIGHT_GATHERED)
+
+    def change(one: Action) -> Action | None:
+        return None if isinstance(one, Move) and one.event.note == WEIGHT_AGAIN else one
+
+    (check,) = failed(ledger, **{part: backward(ledger, change, part)})
+    assert (check.what, check.passed) == ("forward_error", False)
+    assert "cannot be computed on a device" in check.message
+
+
+@pytest.mark.parametrize("layout", [LayoutName.SEQUENCE, LayoutName.WEIGHT_GATHERED])
 def test_gradients_of_parameters_that_are_not_summed(layout: LayoutName, monkeypatch: pytest.MonkeyPatch) -> None:
     from commcalc.simulate.reduction import Reduction
 
