@@ -126,7 +126,9 @@ def gathered(draft: Draft, stage: Stage) -> int:
     ZeRO 3 has a block and the next one, prefetched; what is not resharded stays. Source: PyTorch FSDP2, which gathers
     the next group while one computes (torch/distributed/fsdp, FSDPParamGroup).
     """
-    brought = [one.used for one in _weights(draft, stage) if one.used != one.sharding]
+    layout = draft.programs.layout
+    weights = _weights(draft, stage) if layout.mesh.size(layout.dealt) > 1 else ()
+    brought = [one.used for one in weights if one.used != one.sharding]
     in_use = max((int(Size((one.local_elements(),), 8).value(draft.sizes)) for one in brought), default=0)
     return _bytes(in_use, draft.work.dtype) + _gathered_by_zero(draft, stage)
 

@@ -140,7 +140,7 @@ def _layout_of(model: Model, parallel: Parallelism, dialect: Dialect, layers: La
     context = mesh.expand(["cp"]) if parallel.cp > 1 else ()
     # Where projections are gathered they are split by columns, whatever KV heads there are.
     kv_heads = {} if dialect.gathers_qkv else kv_counts(model)
-    if parallel.layout is LayoutName.TWO_D and parallel.tp > 1:
+    if parallel.layout is LayoutName.TWO_D:
         from commcalc.transformer.two_axes import grid_of, lay_out_2d
 
         return lay_out_2d(mesh, kv_heads, grid_of(model, parallel), data)

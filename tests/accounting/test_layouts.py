@@ -14,7 +14,7 @@ import pytest
 from commcalc.accounting.compute import Flops, computed
 from commcalc.accounting.pricing import PricedLedger
 from commcalc.errors import CommcalcError
-from conftest import ask, counts, fields, look, memory, rows
+from conftest import Inside, ask, counts, fields, look, memory, rows
 
 # T = 2 * 512 = 1024 tokens, D = 256, N = 16 heads of H = 16, F = 4 D, V = 4096; bf16, gradients fp32.
 SIZES: dict[str, Any] = {
@@ -381,3 +381,20 @@ def test_gathered_reads_matrices_whole_in_decoding() -> None:
 )  # fmt: skip
 def test_gathered_refuses(asked: dict[str, Any], status: int, told: str) -> None:
     assert told in refused(status, **({"layout": "weight-gathered"} | asked))
+
+
+@pytest.mark.parametrize("layout", ["sequence", "2d", "weight-gathered"])
+def test_one_rank_moves_nothing(layout: str) -> None:
+    priced = laid(layout, 1)
+    assert priced.ledger.rows == ()
+    assert flops(priced) == flops(laid("none", 1))
+    assert held(layout, 1) == held("none", 1)
+
+
+@pytest.mark.parametrize("layout", ["sequence", "weight-gathered"])
+def test_degrees_of_layouts_that_split_no_head(inside: Inside, layout: str) -> None:
+    asked = ("--layout", layout, "--seq", "4096", "--set", "workload.micro_batch_size=64", "--tp", "16", "--json")
+    found = inside("degrees", "--model", "llama-3-8b", *asked).json["degrees"][0]
+    assert found["legal"]
+    assert found["kv_replication"] == 1
+    assert found["vocab_rows_per_rank"] == found["padded_vocab_size"] == 128256
