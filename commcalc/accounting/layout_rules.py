@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from commcalc.errors import CommcalcError, IllegalDegree, UsageError
 from commcalc.transformer.layers import Ffn, Heads, layers_of
 from commcalc.transformer.layout import KvPolicy, LayoutName, kv_counts
+from commcalc.transformer.limits import listed, violations
 from commcalc.transformer.spec import Model
-from commcalc.transformer.two_axes import grid_of, shared
+from commcalc.transformer.two_axes import factors, grid_of, shared
 from commcalc.transformer.work import Parallelism, Workload
 
 
@@ -18,7 +19,8 @@ def unlaid(model: Model, parallel: Parallelism, work: Workload) -> list[Commcalc
     if not parallel.layout.own:
         return found
     found += [*_beside(parallel, work), *_of_model(model, parallel.layout)]
-    if parallel.layout is LayoutName.TWO_D and not found:
+    # A degree that no model has is for `transformer.limits` to refuse.
+    if parallel.layout is LayoutName.TWO_D and not found and not violations(model, parallel, work):
         found += _of_grid(model, parallel)
     return found
 
@@ -33,7 +35,7 @@ def _of_tp_x(parallel: Parallelism) -> Iterator[CommcalcError]:
         message = f"tp_x is an axis of layout 2d: layout {parallel.layout} splits nothing over it"
         yield UsageError(message, where=where, hint="--layout 2d, or leave it out")
     elif tp % x:
-        legal = ", ".join(str(n) for n in range(1, tp + 1) if tp % n == 0)
+        legal = listed(factors(tp))
         yield IllegalDegree(f"tp {tp} mod tp_x {x} = {tp % x}", where=where, hint=f"legal: {legal}")
 
 
@@ -52,9 +54,9 @@ def _of_grid(model: Model, parallel: Parallelism) -> Iterator[CommcalcError]:
         hint = "a TP degree that is no larger than the KV heads, or --layout megatron"
         yield IllegalDegree(message, where=f"parallelism.tp (--tp {tp})", hint=hint)
     elif tp % fewer[0] == 0 and not shared(fewer[0], x, y):
-        good = [n for n in range(1, tp + 1) if tp % n == 0 and shared(fewer[0], n, tp // n)]
+        good = [n for n in factors(tp) if shared(fewer[0], n, tp // n)]
         message = f"{counts} KV heads cannot be shared by tp_x {x} x tp_y {y} ranks: along tp_y come {y}"
-        hint = f"legal: {', '.join(map(str, good)) or 'none'}"
+        hint = f"legal: {listed(good)}"
         yield IllegalDegree(message, where=f"parallelism.tp_x (--tp-x {x})", hint=hint)
 
 

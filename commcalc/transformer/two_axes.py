@@ -12,7 +12,7 @@ the other way round. Source: Pope et al. 2022, arXiv:2211.05102, section 3.2.2 a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import log
+from math import isqrt, log
 
 from commcalc.algebra.mesh import Mesh
 from commcalc.algebra.program import Builder, Role, Rule
@@ -41,10 +41,20 @@ def grid_of(model: Model, parallel: Parallelism) -> tuple[int, int]:
     best = log(tp / (wide / narrow if wide and narrow else _USUAL_WIDTH)) / 2
     heads = kv_counts(model)
     found = min(
-        (x for x in range(1, tp + 1) if tp % x == 0),
+        factors(tp),
         key=lambda x: (not all(shared(count, x, tp // x) for count in heads.values()), abs(log(x) - best), -x),
     )
     return found, tp // found
+
+
+def factors(degree: int) -> list[int]:
+    """The numbers that divide a degree, in order.
+
+    >>> factors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    low = [n for n in range(1, isqrt(degree) + 1) if degree % n == 0]
+    return low + [degree // n for n in reversed(low) if n * n != degree]
 
 
 def shared(heads: int, x: int, y: int) -> bool:
