@@ -86,9 +86,10 @@ class Execution:
             self.values.pop(value, None)
 
     def _weights(self) -> list[Value]:
-        """All weights as they are stored."""
-        tensors = self.derivation.program.tensors.values()
-        return [Value(one.name, one.sharding) for one in tensors if one.role is Role.WEIGHT and one.sharding]
+        """All weights where operations find them, those that they bring as they are stored."""
+        tensors = self.derivation.program.tensors
+        brought = {name: one.sharding for name, one in tensors.items() if one.used and one.sharding}
+        return [value._replace(sharding=brought.get(value.name, value.sharding)) for value in self._used()]
 
     def _used(self) -> list[Value]:
         return [value for placed in self.derivation.placed for value in placed.operands[len(placed.inputs) :]]
