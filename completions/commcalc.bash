@@ -92,7 +92,10 @@ _commcalc() {
             :
             return ;;
         "ledger":--layout)
-            _commcalc_words none megatron megatron-sp
+            _commcalc_words none megatron megatron-sp sequence 2d weight-gathered
+            return ;;
+        "ledger":--tp-x)
+            :
             return ;;
         "ledger":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -300,6 +303,9 @@ _commcalc() {
             return ;;
         "compare":--grad-dtype)
             _commcalc_words fp64 fp32 bf16 fp16 fp8 int8 fp4 int4 int32 int64
+            return ;;
+        "compare":--tp-x)
+            :
             return ;;
         "compare":--attention)
             _commcalc_words flash unfused
@@ -655,7 +661,7 @@ _commcalc() {
             :
             return ;;
         "degrees":--layout)
-            _commcalc_words none megatron megatron-sp
+            _commcalc_words none megatron megatron-sp sequence 2d weight-gathered
             return ;;
         "degrees":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -713,7 +719,7 @@ _commcalc() {
             _commcalc_words 0 1 2 3
             return ;;
         "solve":--layout)
-            _commcalc_words none megatron megatron-sp
+            _commcalc_words none megatron megatron-sp sequence 2d weight-gathered
             return ;;
         "solve":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -852,7 +858,10 @@ _commcalc() {
             :
             return ;;
         "sweep":--layout)
-            _commcalc_words none megatron megatron-sp
+            _commcalc_words none megatron megatron-sp sequence 2d weight-gathered
+            return ;;
+        "sweep":--tp-x)
+            :
             return ;;
         "sweep":--framework)
             _commcalc_words megatron vllm sglang hf torchtitan
@@ -1005,7 +1014,7 @@ _commcalc() {
             :
             return ;;
         "verify":--layout)
-            _commcalc_words none megatron megatron-sp
+            _commcalc_words none megatron megatron-sp sequence 2d weight-gathered
             return ;;
         "verify":--tp)
             :
@@ -1136,7 +1145,7 @@ _commcalc() {
     case "$command" in
         "ledger")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --recompute-layers --attention --dropout --no-dropout --param-dtype --optimizer --moment-dtype --master-dtype --main-grad-dtype --kv-dtype --offload --host-memory --must-fit --no-must-fit --efficiency --hbm-efficiency --overlap --combine --scores --train-tokens --call-latency --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --output -o --no-color --help -h
+                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --tp-x --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --recompute-layers --attention --dropout --no-dropout --param-dtype --optimizer --moment-dtype --master-dtype --main-grad-dtype --kv-dtype --offload --host-memory --must-fit --no-must-fit --efficiency --hbm-efficiency --overlap --combine --scores --train-tokens --call-latency --bandwidth --latency --algorithm --convention --set --explain --tensors --ranks --format --json --output -o --no-color --help -h
             else
                 _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs
@@ -1144,7 +1153,7 @@ _commcalc() {
             fi ;;
         "compare")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --layout --framework --tp --cp --ep --pp --dp --zero --seq --micro-batch --global-batch --dtype --phase --recompute --sp --no-sp --cp-comm --etp --dispatch --dp-shard --schedule --virtual-stages --order --kv --grad-dtype --regather --no-regather --reshard --no-reshard --attention --optimizer --efficiency --overlap --combine --scores --bandwidth --latency --call-latency --algorithm --convention --set --baseline --pivot --plot --format --json --output -o --no-color --help -h
+                _commcalc_words --model --hardware --layout --framework --tp --cp --ep --pp --dp --zero --seq --micro-batch --global-batch --dtype --phase --recompute --sp --no-sp --cp-comm --etp --dispatch --dp-shard --schedule --virtual-stages --order --kv --grad-dtype --tp-x --regather --no-regather --reshard --no-reshard --attention --optimizer --efficiency --overlap --combine --scores --bandwidth --latency --call-latency --algorithm --convention --set --baseline --pivot --plot --format --json --output -o --no-color --help -h
             else
                 _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs
@@ -1216,7 +1225,7 @@ _commcalc() {
             fi ;;
         "sweep")
             if [[ $cur == -* ]]; then
-                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --recompute-layers --attention --dropout --no-dropout --param-dtype --optimizer --moment-dtype --master-dtype --main-grad-dtype --kv-dtype --offload --host-memory --must-fit --no-must-fit --efficiency --hbm-efficiency --overlap --combine --scores --train-tokens --call-latency --bandwidth --latency --algorithm --convention --set --where --top --by --columns --format --json --output -o --help -h
+                _commcalc_words --model --hardware --tp --sp --no-sp --cp --cp-comm --ep --etp --dispatch --ep-nodes --node-limit --pp --dp --devices --zero --dp-shard --schedule --virtual-stages --layout --tp-x --framework --order --kv --vocab-padding --seq --micro-batch --global-batch --dtype --grad-dtype --phase --recompute --recompute-modules --regather --no-regather --logits --predict-layers --capacity-factor --imbalance --dispatch-dtype --scale-block --combine-dtype --reshard --no-reshard --bucket --defer-all-reduce --no-defer-all-reduce --recompute-layers --attention --dropout --no-dropout --param-dtype --optimizer --moment-dtype --master-dtype --main-grad-dtype --kv-dtype --offload --host-memory --must-fit --no-must-fit --efficiency --hbm-efficiency --overlap --combine --scores --train-tokens --call-latency --bandwidth --latency --algorithm --convention --set --where --top --by --columns --format --json --output -o --help -h
             else
                 _commcalc_words deepseek-v3-h800 example-h8192 gpt-oss-120b-h100 gpt3-175b-a100 llama-3-70b-h100 llama-3.1-405b-128k-context llama-3.1-405b-16k-gpus llama-3.1-405b-8k-gpus mixtral-8x7b-h100 qwen3-235b-a22b-h100
                 _commcalc_own jobs

@@ -19,6 +19,10 @@ def architecture_notes(model: Model, parallel: Parallelism, work: Workload, prog
         said += _of_dispatch(model, parallel, work, programs.dialect)
     if parallel.tp == 1 or parallel.layout is LayoutName.NONE:
         return said
+    if parallel.layout.own:
+        from commcalc.accounting.layout_notes import layout_notes
+
+        return [*said, *layout_notes(model, parallel, work)]
     return [*said, *_of_dialect(model, work, programs), *_of_parts(model, parallel, work, programs)]
 
 

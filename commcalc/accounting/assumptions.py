@@ -120,7 +120,7 @@ def _of_architecture(model: Model, parallel: Parallelism, work: Workload, progra
             f"the tp_plan of {model.family} splits nothing of a layer: all {parallel.tp} tp ranks do the same work"
         )
         found.append(Warn("nothing-split", message))
-    shared = kv_counts(model) if programs.layout.mesh.parts else {}
+    shared = kv_counts(model) if programs.layout.mesh.parts and not parallel.layout.own else {}
     for dim, kv in shared.items():
         if parallel.tp > kv:
             gathers = parallel.kv is KvPolicy.GATHER
@@ -129,7 +129,7 @@ def _of_architecture(model: Model, parallel: Parallelism, work: Workload, progra
             found.append(Warn("kv-gathered" if gathers else "kv-replicated", f"{message}, {how}"))
     sp = parallel.layout is LayoutName.MEGATRON_SP
     sparse = any(kind.ffn is Ffn.SPARSE for kind in programs.layers.names)
-    if parallel.framework is None and sparse and work.phase.training and not sp:
+    if parallel.framework is None and sparse and work.phase.training and not sp and not parallel.layout.own:
         message = "Megatron-LM trains experts on more than one TP rank only with sequence parallelism: --sp"
         found.append(Warn("experts-without-sp", message))
     if parallel.framework is Framework.HF and sp:
@@ -198,7 +198,7 @@ def assumptions_of(
     if unchecked and parallel.tp > 1:
         said.append(f"not given, so not checked for divisibility: {', '.join(unchecked)}")
     parts = dict(programs.layout.mesh.parts).get(TP, ())
-    if parts:
+    if parts and not parallel.layout.own:
         sizes = programs.layout.mesh.sizes
         shared = f"{TP} {parallel.tp} is seen as {' x '.join(f'{part} {sizes[part]}' for part in parts)}"
         alike = f"ranks that differ only in {TP_REPLICA} hold the same KV head"
@@ -293,6 +293,8 @@ def _of_schedule(parallel: Parallelism, work: Workload) -> str:
 
 def _whose(parallel: Parallelism, dialect: Dialect) -> str:
     """Whose code runs the model, and where that was read."""
+    if parallel.layout.own:
+        return f"layout {parallel.layout} is run by no framework: as its paper has it, all else as in {dialect.source}"
     if parallel.framework is None:
         return f"no framework is named: run as in {dialect.source}, without its refusals"
     return f"framework {dialect.framework}: as in {dialect.source}"

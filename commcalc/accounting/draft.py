@@ -75,13 +75,15 @@ class Draft(NamedTuple):
         Source: Megatron-LM core/distributed/finalize_model_grads.py, _allreduce_non_tensor_model_parallel_grads.
         """
         groups: dict[tuple[str, ...], list[tuple[str, Size]]] = {}
+        tables: set[tuple[str, tuple[str, ...]]] = set()  # one that embedding and head share has one gradient
         bits, layout = self.work.grad_dtype.bits, self.programs.layout
         for name, derivation in self.programs.derivations.items():
             # Embedding and head hold their weights once, however often they run.
             times = min(stage.times[name], 1) if name in (EMBEDDING, HEAD) else stage.times[name]
             for weight, grad in derivation.pending:
                 axes = tuple(axis for axis in grad.unreduced if axis not in copies_of(weight, layout))
-                if times and axes:
+                if times and axes and (weight, axes) not in tables:
+                    tables |= {(weight, axes)} if name in (EMBEDDING, HEAD) else set()
                     held = [grad.local_elements()]
                     if self.parallel.zero == 3:
                         from commcalc.accounting.data_parallel import shards
@@ -118,7 +120,7 @@ class Draft(NamedTuple):
     def _events(self, part: str, direction: str, events: Sequence[Event], note: str = "") -> list[Row]:
         """Rows of one pass of a program; keys and values that go round a ring are one message of each hop."""
         rows = []
-        ring = self.programs.layout.context and self.parallel.cp_comm is CpComm.RING
+        ring = self.parallel.cp > 1 and self.parallel.cp_comm is CpComm.RING
         rounds: dict[tuple[Kind, str], list[Event]] = {}
         places: dict[tuple[Kind, str], int] = {}
         for event in events:

@@ -39,6 +39,8 @@ class _Weight(NamedTuple):
     name: str
     sharding: Sharding
     times: int
+    # As operations use it, where that is not as it is stored.
+    used: Sharding
 
 
 def holdings(draft: Draft, stage: Stage, states: States) -> Holdings:
@@ -115,7 +117,7 @@ def _weights(draft: Draft, stage: Stage) -> Iterator[_Weight]:
             if tensor.role is not Role.WEIGHT or tensor.sharding is None or (ends and tensor.name in seen):
                 continue
             seen.add(tensor.name)
-            yield _Weight(name, tensor.name, tensor.sharding, times)
+            yield _Weight(name, tensor.name, tensor.sharding, times, tensor.used or tensor.sharding)
 
 
 def _ways(draft: Draft, weight: str) -> int:
@@ -127,11 +129,20 @@ def _ways(draft: Draft, weight: str) -> int:
 
 
 def gathered(draft: Draft, stage: Stage) -> int:
-    """Bytes of parameters that ZeRO 3 holds whole beside its shards, and of gradients before they are scattered.
+    """Bytes of parameters that are held whole beside their shards, and of gradients before they are scattered.
 
-    A block and the next one, prefetched; what is not resharded stays. Source: PyTorch FSDP2, which gathers the next
-    group while one computes (torch/distributed/fsdp, FSDPParamGroup).
+    A layout that gathers weights has one in use, the largest at most, while another is on its way (a buffer of calls).
+    ZeRO 3 has a block and the next one, prefetched; what is not resharded stays. Source: PyTorch FSDP2, which gathers
+    the next group while one computes (torch/distributed/fsdp, FSDPParamGroup).
     """
+    layout = draft.programs.layout
+    weights = _weights(draft, stage) if layout.mesh.size(layout.dealt) > 1 else ()
+    brought = [one.used for one in weights if one.used != one.sharding]
+    in_use = max((int(Size((one.local_elements(),), 8).value(draft.sizes)) for one in brought), default=0)
+    return _bytes(in_use, draft.work.dtype) + _gathered_by_zero(draft, stage)
+
+
+def _gathered_by_zero(draft: Draft, stage: Stage) -> int:
     if draft.parallel.zero != 3 or not draft.work.phase.training:
         return 0
     groups: dict[str, int] = {}
@@ -157,17 +168,18 @@ def cache_bytes(draft: Draft, layers: dict[tuple[str, Attention], int], states: 
     Latent attention keeps its latent and rotary key, whole on every rank; linear attention a state for each head
     (`transformer.cache` has the same undivided).
     """
-    work, parallel = draft.work, draft.parallel
+    work, parallel, layout = draft.work, draft.parallel, draft.programs.layout
     if work.phase.training:
         return 0
-    sequences = work.global_batch_size // parallel.dp
+    ways = layout.mesh.size(layout.context)
+    sequences = work.global_batch_size // (parallel.dp * layout.mesh.size(layout.dealt))
     bits = (states.kv_dtype or work.dtype).bits
     context, model = work.sequence_length, draft.model
     looks = {Attention.SLIDING: model.sliding_window, Attention.CHUNKED: model.attention_chunk_size}
     held = 0
     for (name, attention), count in layers.items():
         tokens = min(looks.get(attention) or context, context)
-        held += count * sequences * _cached(draft, name, -(-tokens // parallel.cp), bits)
+        held += count * sequences * _cached(draft, name, -(-tokens // ways), bits)
         held += count * sequences * _state(draft, name)
     return held
 
@@ -182,7 +194,12 @@ def _cached(draft: Draft, name: str, tokens: int, bits: int) -> int:
             elements += tokens * (sizes["LKV"] + sizes["R"])
         elif op.rule is Rule.ATTEND:
             for value in dict(zip(op.inputs[1:], placed.inputs[1:], strict=True)).values():
-                heads = [axis for axes in value.split for axis in axes if axis not in layout.replicas]
+                heads = [
+                    axis
+                    for axes in value.split
+                    for axis in axes
+                    if axis not in (*layout.whole_sequences, *layout.context)
+                ]
                 each = Sharding.of(value.dims[1:], {value.dims[1]: tuple(heads)})
                 elements += tokens * Size((each.local_elements(),), 8).value(sizes)
     if draft.model.index_layers:  # one key a token and layer, for all heads of the indexer
@@ -214,7 +231,7 @@ def read_in_decoding(draft: Draft, stage: Stage, states: States) -> int:
     sizes, read = draft.sizes, 0
     tied = draft.model.tie_word_embeddings
     for one in _weights(draft, stage):
-        elements = one.times * Size((one.sharding.local_elements(),), 8).value(sizes)
+        elements = one.times * Size((one.used.local_elements(),), 8).value(sizes)
         if one.program == EMBEDDING and not (tied and stage.times[HEAD]):
             continue
         if one.name.startswith("We_"):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from commcalc.accounting.assumptions import assumptions_of, warnings_of
 from commcalc.accounting.draft import Draft, dtypes, times_in_step
+from commcalc.accounting.layout_rules import unlaid
 from commcalc.accounting.legality import unfit
 from commcalc.accounting.programs import Programs, copies_of, only, programs_of, stages_of
 from commcalc.accounting.rows import MIRROR, Row, Stage, Warn
@@ -108,6 +109,7 @@ def build(
         [
             *_unpriced(model),
             *unfit(model, parallel, work),
+            *unlaid(model, parallel, work),
             *refusals(model, parallel, work),
             *violations(model, parallel, work),
         ]
@@ -166,6 +168,9 @@ def _without_idle_sp(parallel: Parallelism, warnings: list[Warn]) -> Parallelism
         return parallel._replace(layout=LayoutName.MEGATRON_SP)
     if parallel.sp and parallel.layout is LayoutName.NONE:
         raise UsageError("layout none splits nothing, so it has no sequence parallelism", where="--layout none --sp")
+    if parallel.sp and parallel.layout.own:
+        message = f"layout {parallel.layout} says itself how the stream lies: it goes without sequence parallelism"
+        raise UsageError(message, where=f"--layout {parallel.layout} --sp", hint="--no-sp, or --layout megatron-sp")
     return parallel._replace(sp=wants)
 
 

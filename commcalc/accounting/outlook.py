@@ -62,9 +62,11 @@ def _of_memory(priced: PricedLedger, states: States) -> list[str]:
     draft = ledger.draft
     stored = stored_as(draft, states)
     if not work.phase.training:
+        layout = ledger.layout
+        sequences = work.global_batch_size // (ledger.parallel.dp * layout.mesh.size(layout.dealt))
         return [
             f"memory: weights in {stored}, keys and values in {states.kv_dtype or work.dtype} for "
-            f"{work.global_batch_size // ledger.parallel.dp} sequences of {work.sequence_length} tokens on a device, "
+            f"{sequences} sequences of {work.sequence_length} tokens on a device, "
             "the operation that holds most at once, and the buffer of the largest call"
         ]
     master = states.master(stored)

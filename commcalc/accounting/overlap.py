@@ -70,11 +70,17 @@ def expose(window: Window, overlap: Sequence[str], combine: Combine, spent_s: fl
     return Exposed(found, plain + added(rest), spent_s + left - budget)
 
 
+# Whose gathers and scatters run beside products, tile by tile (of 2d: Pope et al. 2022, arXiv:2211.05102, section 3.5).
+_BESIDE_PRODUCTS = (LayoutName.MEGATRON_SP, LayoutName.TWO_D)
+
+
 def cannot_overlap(overlap: Sequence[str], parallel: Parallelism, work: Workload) -> dict[str, str]:
     """The groups of ``overlap`` that wait for nothing but their own communication, each with the reason."""
     microbatches = 1 if work.uneven_batch(parallel.dp) else work.microbatches(parallel.dp)
     waits = {
-        "tp": work.phase is Phase.DECODE or parallel.layout is not LayoutName.MEGATRON_SP,
+        # Weights are gathered before they are asked for.
+        "tp": parallel.layout is not LayoutName.WEIGHT_GATHERED
+        and (work.phase is Phase.DECODE or parallel.layout not in _BESIDE_PRODUCTS),
         "cp": parallel.cp_comm is not CpComm.RING,
         "ep": not work.phase.training or microbatches < 2,
         "dp": not work.phase.training,

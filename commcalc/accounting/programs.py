@@ -11,14 +11,14 @@ from commcalc.accounting.rows import ROOT, TIED, TO_NEXT, TO_PREVIOUS, Stage
 from commcalc.algebra.collective import Kind
 from commcalc.algebra.derive import derive
 from commcalc.algebra.mesh import Mesh
-from commcalc.algebra.program import Program, Rule
+from commcalc.algebra.program import Program, Role, Rule
 from commcalc.algebra.schedule import FORWARD, Action, Derivation, Differentiate, Event, Move, Placed
 from commcalc.errors import UnknownName
 from commcalc.transformer.block import block_program
 from commcalc.transformer.dialects import Dialect, dialect_of
 from commcalc.transformer.embedding import embedding_program, head_program
 from commcalc.transformer.layers import Ffn, Layers, layers_of
-from commcalc.transformer.layout import EDP, EP, EP_NODES, ETP, Layout, kv_counts, lay_out
+from commcalc.transformer.layout import EDP, EP, EP_NODES, ETP, Layout, LayoutName, kv_counts, lay_out
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import CpComm, Framework, Module, Parallelism, Recompute, Workload
 
@@ -71,7 +71,13 @@ def programs_of(model: Model, parallel: Parallelism, work: Workload) -> Programs
         dialect,
         layers,
         {
-            name: derive(program, backward=work.phase.training, regather=work.regather)
+            name: derive(
+                program,
+                backward=work.phase.training,
+                regather=work.regather,
+                # What runs again has its weights from then.
+                forgets_weights=work.recompute is not Recompute.FULL or name in (EMBEDDING, HEAD),
+            )
             for name, program in found.items()
         },
         parallel.mirrors if work.phase.training else 1,
@@ -134,6 +140,10 @@ def _layout_of(model: Model, parallel: Parallelism, dialect: Dialect, layers: La
     context = mesh.expand(["cp"]) if parallel.cp > 1 else ()
     # Where projections are gathered they are split by columns, whatever KV heads there are.
     kv_heads = {} if dialect.gathers_qkv else kv_counts(model)
+    if parallel.layout is LayoutName.TWO_D:
+        from commcalc.transformer.two_axes import grid_of, lay_out_2d
+
+        return lay_out_2d(mesh, kv_heads, grid_of(model, parallel), data)
     layout = lay_out(parallel.layout, mesh, kv_heads, parallel.kv, dialect.whole, data, context, cuts)
     if sparse:
         from commcalc.transformer.folding import fold
@@ -236,7 +246,12 @@ def repeated(name: str, derivation: Derivation, dialect: Dialect, work: Workload
         return steps, "repeated by full recomputation"
     if dialect.framework is Framework.TORCHTITAN:
         return [event for event in steps if event.step.kind == "all_gather"], "repeated: gathered inputs are not saved"
-    chosen = [event for event in steps if any(_of(module, event) for module in work.recompute_modules)]
+    # Weights are gathered again for the backward pass anyway.
+    chosen = [
+        event
+        for event in steps
+        if event.role is not Role.WEIGHT and any(_of(module, event) for module in work.recompute_modules)
+    ]
     return chosen, f"repeated by recomputation of {', '.join(work.recompute_modules)}"
 
 

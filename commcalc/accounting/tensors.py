@@ -61,7 +61,7 @@ def tensor_lines(ledger: Ledger) -> tuple[TensorLine, ...]:
         for tensor in program.tensors.values():
             if tensor.role is Role.WEIGHT and tensor.sharding is not None:
                 owner = next(op for op in program.ops if tensor.name in op.weights)
-                split = _split(tensor.sharding, owner, program)
+                split = None if tensor.used else _split(tensor.sharding, owner, program)
                 lines.append(
                     _line(
                         ledger,

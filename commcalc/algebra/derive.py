@@ -21,6 +21,7 @@ from commcalc.algebra.schedule import (
     BACKWARD,
     FORWARD,
     REGATHER,
+    WEIGHT_AGAIN,
     Action,
     Add,
     Derivation,
@@ -37,10 +38,18 @@ from commcalc.errors import ShardingError
 # These pass a pending sum of their output's gradient on to their operands: they are linear.
 _LINEAR = (Rule.CONTRACT, Rule.LOOKUP, Rule.ADD, Rule.BIAS, Rule.TAKE, Rule.ROUTE, Rule.REGROUP, Rule.SHARE, Rule.WEIGH)
 
+# The gradients of their inputs read their weights.
+_READ_WEIGHTS = (Rule.CONTRACT, Rule.ROUTE)
 
-def derive(program: Program, *, backward: bool = True, regather: bool = True) -> Derivation:
+
+def derive(
+    program: Program, *, backward: bool = True, regather: bool = True, forgets_weights: bool = True
+) -> Derivation:
     """The schedule of ``program``; ``regather`` saves a gathered input split and gathers it again.
 
+    A weight that is used otherwise than it is stored is brought before its operation, and where the program
+    ``forgets_weights`` once more before the gradient that reads it; its own gradient goes back to where it is stored
+    (DESIGN rule 7).
     `ShardingError` where an operation cannot be formed from what the layout stores.
     Source of the re-gather: Megatron-LM core/tensor_parallel/layers.py,
     LinearWithGradAccumulationAndAsyncCommunication.backward.
@@ -51,7 +60,7 @@ def derive(program: Program, *, backward: bool = True, regather: bool = True) ->
     out = Value(program.output, run.kept[program.output])
     if not backward:
         return Derivation(program, tuple(run.actions), (), out, None, {}, tuple(run.states))
-    back = _Backward(run, regather)
+    back = _Backward(run, regather, forgets_weights)
     for placed in reversed(run.placed):
         back.apply(placed)
     for name in program.inputs:
@@ -91,11 +100,13 @@ class _Forward:
             self._note(name, stored, program.ops[0].sublayer if program.ops else "")
 
     def apply(self, op: Op) -> None:
-        weights = tuple(_stored(self.program, name) for name in op.weights)
+        weights = tuple(_used(self.program, name) for name in op.weights)
         kept = [self.kept[name] for name in op.inputs]
         needs = NEEDS[op.rule](op, kept, weights)
         for name, need in zip(op.inputs, needs, strict=True):
             self._bring(name, need, op)
+        for name, used in zip(op.weights, weights, strict=True):
+            self._emit(reshard(_stored(self.program, name), used), name, op.label, op.sublayer)
         tensor = self.program.tensors[op.output]
         made = output(op, tensor.dims, needs, weights, tensor.sharding)
         placed = Placed(op, tuple(needs), weights, made)
@@ -129,7 +140,7 @@ class _Forward:
         """Whether ``user``, which may come later, asks for ``name`` in the same sharding."""
         if any(one not in self.kept for one in user.inputs):
             return True
-        weights = tuple(_stored(self.program, one) for one in user.weights)
+        weights = tuple(_used(self.program, one) for one in user.weights)
         needs = NEEDS[user.rule](user, [self.kept[one] for one in user.inputs], weights)
         return needs[user.inputs.index(name)] == need
 
@@ -152,9 +163,10 @@ class _Gradient(NamedTuple):
 class _Backward:
     """Walks the operations in reverse; gathers the gradients of each tensor as each user leaves them."""
 
-    def __init__(self, run: _Forward, regather: bool) -> None:
+    def __init__(self, run: _Forward, regather: bool, forgets_weights: bool) -> None:
         self.run = run
         self.regather = regather
+        self.forgets_weights = forgets_weights
         self.actions: list[Action] = []
         self.states: list[State] = []
         # Gradients by tensor, by the sharding in which it was used and the module that did.
@@ -180,6 +192,8 @@ class _Backward:
             for name, used in zip(op.inputs, placed.inputs, strict=True):
                 if used != self.run.kept[name]:
                     self._gather_again(name, used, op.module)
+        if op.rule in _READ_WEIGHTS and any(self._asked(name) for name in op.inputs):
+            self._weights_again(placed)
         operands = (*placed.inputs, *placed.weights)
         for at, used in enumerate(operands):
             others = [axis for i, other in enumerate(operands) if i != at for axis in other.varying]
@@ -192,6 +206,13 @@ class _Backward:
                 value = self._value(op.inputs[at], made)
                 self.actions.append(Differentiate(placed, at, grad, value))
                 self._give(op.inputs[at], used, _Gradient(value, op))
+
+    def _weights_again(self, placed: Placed) -> None:
+        """Bring weights that were forgotten after the forward pass, as they are used."""
+        for name, used in zip(placed.op.weights, placed.weights, strict=True):
+            for step in reshard(_stored(self.run.program, name), used) if self.forgets_weights else ():
+                event = Event(BACKWARD, step, name, Role.WEIGHT, placed.op.label, placed.op.sublayer, WEIGHT_AGAIN)
+                self.actions.append(Move(event, Value(name, step.before), Value(name, step.after)))
 
     def _asked(self, name: str) -> bool:
         """Whether anyone asks for the gradient of a tensor: not of an index, nor of what has no derivative."""
@@ -249,15 +270,17 @@ class _Backward:
         users = {gradient.user.name for gradient in gradients}
         return _who([op for op in self.run.program.ops if op.name in users])
 
-    def _bring(self, name: str, start: Value, target: Sharding, who: tuple[str, str]) -> Value:
+    def _bring(
+        self, name: str, start: Value, target: Sharding, who: tuple[str, str], role: Role | None = None
+    ) -> Value:
         """Reshard a gradient, listed under the label and sublayer ``who``."""
-        role = self.run.program.tensors[name].role
-        self._state(name, start.sharding, who[1])
+        role = role or self.run.program.tensors[name].role
+        self._state(name, start.sharding, who[1], role)
         now = start
         for step in reshard(start.sharding, target):
             after = self._value(name, step.after)
             self.actions.append(Move(Event(BACKWARD, step, f"d{name}", role, *who), now, after))
-            self._state(name, step.after, who[1])
+            self._state(name, step.after, who[1], role)
             now = after
         return now
 
@@ -299,14 +322,21 @@ class _Backward:
         if placed.op.syncs_at_once and set(made.unreduced) - set(placed.op.data) and not late:
             rest = [axis for axis in made.unreduced if axis in placed.op.data]
             self.found[name] = self._bring(name, value, made.reduced(rest), (placed.op.label, placed.op.sublayer))
+        stored = _stored(self.run.program, name)
+        if stored != placed.weights[at - len(placed.inputs)]:
+            if late:
+                raise ShardingError(f"{placed.op.name}: both its weight and its saved input are gathered")
+            rest = [axis for axis in made.unreduced if axis not in stored.varying]
+            who = (placed.op.label, placed.op.sublayer)
+            self.found[name] = self._bring(name, value, stored.reduced(rest), who, Role.GRADIENT)
         self.states.append(State(BACKWARD, f"d{name}", made, Role.GRADIENT, placed.op.sublayer))
 
     def _value(self, name: str, sharding: Sharding) -> Value:
         self._count += 1
         return Value(f"d{name}", sharding, self._count)
 
-    def _state(self, name: str, sharding: Sharding, sublayer: str) -> None:
-        role = self.run.program.tensors[name].role
+    def _state(self, name: str, sharding: Sharding, sublayer: str, role: Role | None = None) -> None:
+        role = role or self.run.program.tensors[name].role
         self.states.append(State(BACKWARD, f"d{name}", sharding, role, sublayer))
 
 
@@ -315,6 +345,10 @@ def _stored(program: Program, name: str) -> Sharding:
     if sharding is None:
         raise ShardingError(f"the layout does not say how {name} is stored")
     return sharding
+
+
+def _used(program: Program, name: str) -> Sharding:
+    return program.tensors[name].used or _stored(program, name)
 
 
 def _who(ops: list[Op]) -> tuple[str, str]:

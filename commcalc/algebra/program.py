@@ -71,6 +71,8 @@ class Tensor(NamedTuple):
     dims: tuple[str, ...]
     role: Role = Role.ACTIVATION
     sharding: Sharding | None = None
+    # How operations use a weight that is stored otherwise: brought before each of them, and forgotten after it.
+    used: Sharding | None = None
 
 
 class Op(NamedTuple):
@@ -117,8 +119,12 @@ class Program(NamedTuple):
 class Builder:
     """Writes a `Program` down, operation by operation, under one sublayer at a time."""
 
-    def __init__(self, name: str, sublayer: str = "", data: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, name: str, sublayer: str = "", data: tuple[str, ...] = (), gathered: tuple[str, ...] = ()
+    ) -> None:
+        """``data`` deal out whole sequences, weights are used whole over ``gathered``."""
         self.data = data
+        self.gathered = gathered
         self.name = name
         self.sublayer = sublayer
         self.tensors: dict[str, Tensor] = {}
@@ -134,7 +140,10 @@ class Builder:
 
     def weight(self, name: str, sharding: Sharding) -> str:
         """A parameter, as the layout stores it."""
-        self._add(Tensor(name, sharding.dims, Role.WEIGHT, sharding))
+        used = sharding
+        for dim in sharding.dims if self.gathered else ():
+            used = used.with_dim(dim, [axis for axis in used.axes_of(dim) if axis not in self.gathered])
+        self._add(Tensor(name, sharding.dims, Role.WEIGHT, sharding, used if used != sharding else None))
         return name
 
     def _add(self, tensor: Tensor) -> None:

@@ -20,6 +20,8 @@ _MOVES = frozenset({"same", "own_part", "flatten", "rope", "join_rope", "join", 
 # Experts weigh their rows inside the activation, whose inputs are kept, so that the rows themselves are not.
 # Source: Megatron-LM core/fusions/fused_bias_swiglu.py, WeightedSwiGLUFunction.
 _WEIGHED_INSIDE = frozenset({"weigh_rows", "combine", "combine_bias"})
+# Norms of what no device has whole: beside it they read sums of a token.
+_BY_SUMS = frozenset({"rmsnorm_by_sums", "layernorm_by_sums"})
 # Their derivatives read what they made.
 _READ_OUTPUT = frozenset({"exp"})
 
@@ -56,11 +58,13 @@ def read_by(placed: Placed) -> tuple[Value, ...]:
     if op.rule is Rule.ATTEND:  # scores are made again from queries and keys; the output scales their gradient
         return (*inputs, placed.made)
     if op.rule is Rule.POINTWISE:
+        if op.function in _BY_SUMS:
+            return inputs[:1]
         return () if op.function in _MOVES else inputs
     if op.rule is Rule.REGROUP or op.name in _WEIGHED_INSIDE:  # where to, and by how much
         return inputs[1:]
     if op.rule is Rule.REDUCE:  # a sum of squares; a plain sum reads nothing
-        return inputs if op.name == "squares" else ()
+        return inputs if op.function in ("squares", "moments") else ()
     return inputs
 
 

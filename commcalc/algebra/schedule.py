@@ -13,6 +13,7 @@ from commcalc.algebra.sharding import Sharding
 FORWARD = "forward"
 BACKWARD = "backward"
 REGATHER = "re-gather of the saved input for the weight gradient"
+WEIGHT_AGAIN = "the weight again, for the gradient of the input"
 
 
 class Event(NamedTuple):

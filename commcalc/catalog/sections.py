@@ -107,6 +107,7 @@ PARALLELISM = {
     "schedule": one_of(Schedule, Schedule.ONE_F_ONE_B),
     "virtual_stages": Field(whole, 1, "2"),
     "layout": one_of(LayoutName),
+    "tp_x": Field(whole, None, "4"),
     "framework": one_of(Framework),
     "order": Field(order, DEFAULT_ORDER, "tp-cp-ep-dp-pp"),
     "kv": one_of(KvPolicy),

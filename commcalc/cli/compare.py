@@ -87,6 +87,7 @@ def compare(
     order: o.Order = None,
     kv: o.Kv = None,
     grad_dtype: o.GradDtype = None,
+    tp_x: o.TpX = None,
     regather: o.Regather = None,
     reshard: o.Reshard = None,
     attention: o.AttentionOption = None,

@@ -23,6 +23,7 @@ ASKED = (
     "parallelism.kv",
     "parallelism.vocab_padding",
     "workload.sequence_length",
+    "workload.micro_batch_size",
     "workload.phase",
 )
 MOST_TOLD, MOST_ASKED = 8, 10_000

@@ -52,6 +52,7 @@ def ledger(
     schedule: o.Schedule = None,
     virtual_stages: o.VirtualStages = None,
     layout: o.Layout = None,
+    tp_x: o.TpX = None,
     framework: o.Framework = None,
     order: o.Order = None,
     kv: o.Kv = None,

@@ -63,7 +63,10 @@ Devices = Annotated[Text, _text("--devices", "N", "Devices of the job, which the
 Pp = Annotated[Text, _text("--pp", "N", "Pipeline stages.")]
 Dp = Annotated[Text, _text("--dp", "N", "Data-parallel degree.")]
 Zero = Annotated[Text, _text("--zero", "0|1|2|3", "ZeRO stage; 3 is FSDP [0].")]
-Layout = Annotated[Text, _text("--layout", "NAME", "none, megatron or megatron-sp (= --sp).")]
+Layout = Annotated[
+    Text, _text("--layout", "NAME", "none, megatron, megatron-sp (= --sp), sequence, 2d or weight-gathered.")
+]
+TpX = Annotated[Text, _text("--tp-x", "N", "TP ranks that split D in layout 2d [near the optimum].")]
 Framework = Annotated[Text, _text("--framework", "NAME", "Whose habits: megatron, torchtitan, hf, vllm or sglang.")]
 Order = Annotated[Text, _text("--order", "AXES", "Axes innermost first [tp-cp-ep-dp-pp].")]
 Kv = Annotated[Text, _text("--kv", "POLICY", "TP above the KV heads: refuse, replicate or gather.")]
@@ -168,6 +171,7 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "schedule": ("parallelism.schedule", "--schedule"),
     "virtual_stages": ("parallelism.virtual_stages", "--virtual-stages"),
     "layout": ("parallelism.layout", "--layout"),
+    "tp_x": ("parallelism.tp_x", "--tp-x"),
     "framework": ("parallelism.framework", "--framework"),
     "order": ("parallelism.order", "--order"),
     "kv": ("parallelism.kv", "--kv"),

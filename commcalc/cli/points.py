@@ -269,7 +269,11 @@ def _legal_alone(columns: dict[str, Any]) -> dict[str, Any]:
 def _unknown(column: Any, legal: NDArray[np.bool_]) -> Any:
     import numpy as np
 
-    return np.ma.array(column, mask=~legal) if column.dtype != object else column
+    if column.dtype != object:
+        return np.ma.array(column, mask=~legal)
+    known = column.copy()
+    known[~legal] = None  # what was numbers until a value of another type came has zeros there
+    return known
 
 
 def _shown(axis: Axis) -> NDArray[Any]:

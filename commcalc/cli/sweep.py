@@ -59,6 +59,7 @@ def sweep(
     schedule: o.Schedule = None,
     virtual_stages: o.VirtualStages = None,
     layout: o.Layout = None,
+    tp_x: o.TpX = None,
     framework: o.Framework = None,
     order: o.Order = None,
     kv: o.Kv = None,

@@ -283,6 +283,8 @@ def _layouts(params: Mapping[str, Any], precision: Precision, seed: int) -> Proo
     everything = bool(params.get("all_"))
     narrowed = any(_given(name, params) for name in _OF_LAYOUTS)
     of_a_model = any(_given(name, params) for name in _OF_LAYOUTS if name not in ("layout", "tp"))
+    if of_a_model and params.get("layout") is None:  # others run where they are named: many models have no such
+        names = [name for name in names if not name.own]
     if of_a_model and everything:
         told = "--all runs architectures of its own, not one model"
         raise UsageError(told, where="--all", hint="leave it out, or name layouts and degrees alone")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from commcalc import __version__
 from commcalc.report.table import Column, Table
 from commcalc.transformer.frameworks import HABITS
+from commcalc.transformer.layout import splits
 from commcalc.transformer.limits import Limit, largest_degree, legal_degrees, listed, way_out
 from commcalc.transformer.spec import Model
 from commcalc.transformer.work import Parallelism, padded_vocab
@@ -26,6 +27,8 @@ class Degree(NamedTuple):
     # What a dimension that does not divide would have to be padded to, by its key; and the way out of each reason.
     padding: dict[str, int]
     hints: tuple[str, ...]
+    # Whether ranks have parts of the vocabulary.
+    splits_vocab: bool = True
 
     def record(self) -> dict[str, object]:
         """The fields of the JSON document."""
@@ -35,7 +38,7 @@ class Degree(NamedTuple):
             "reasons": list(self.reasons),
             "kv_replication": self.kv_replication,
             "padded_vocab_size": self.padded_vocab_size,
-            "vocab_rows_per_rank": -(-self.padded_vocab_size // self.tp),
+            "vocab_rows_per_rank": -(-self.padded_vocab_size // (self.tp if self.splits_vocab else 1)),
             "padding": self.padding,
             "hints": list(self.hints),
         }
@@ -56,14 +59,21 @@ def _examine(tp: int, model: Model, rules: Sequence[Limit], parallel: Parallelis
     habits = HABITS[parallel.framework] if parallel.framework is not None else None
     if habits is not None and model.family in habits.whole_attention | habits.gathered_attention:
         shared = tp
+    split = splits(parallel.layout)[0]
+    whole_heads, whole_rows = (parallel.layout.own and dim not in split for dim in "NV")
+    shared = 1 if whole_heads else shared
     vocab = next((rule for rule in rules if rule.name == "vocab"), None)
     if vocab is not None:
         rows = vocab.padded(tp)
     else:
-        rows = 0 if model.vocab_size is None else padded_vocab(model.vocab_size, tp, parallel.vocab_padding)
+        rows = 0 if model.vocab_size is None else padded_vocab(
+            model.vocab_size, 1 if whole_rows else tp, parallel.vocab_padding
+        )  # fmt: skip
     padding = {rule.key: rule.padded(tp) for rule in broken if rule.name != "sequence" and not rule.refusal}
     hints = tuple(way_out(rule, model, tp, legal) for rule in broken)
-    return Degree(tp, not broken, tuple(rule.reason(tp) for rule in broken), shared, rows, padding, hints)
+    return Degree(
+        tp, not broken, tuple(rule.reason(tp) for rule in broken), shared, rows, padding, hints, not whole_rows
+    )
 
 
 def degrees_document(

@@ -75,7 +75,7 @@ def inputs_document(job: Job, priced: PricedLedger) -> dict[str, object]:
     ledger = priced.ledger
     used = {name for row in ledger.rows for product in row.payload.products for name in product.dims}
     named = ledger.sizes.keys() - (MADE_DIMS.keys() - {"QKV"} - used)
-    whose = ledger.parallel.framework or Framework.MEGATRON
+    whose = ledger.parallel.framework or (None if ledger.parallel.layout.own else Framework.MEGATRON)
     parallel = spec_values(ledger.parallel) | {"order": "-".join(ledger.parallel.order), "framework": whose}
     return {
         "model": ledger.model.described(),

@@ -135,8 +135,10 @@ def _markdown(table: Table) -> str:
     lines.append("| " + " | ".join(_escaped(column.title) for column in table.columns) + " |")
     lines.append("| " + " | ".join("---:" if column.number else "---" for column in table.columns) + " |")
     for row in table.rows:
-        cells = [f"**{row[0]}**"] + [""] * (len(table.columns) - 1) if len(row) == 1 else list(row)
-        lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
+        cells = [_escaped(cell) for cell in row]
+        if len(row) == 1:
+            cells = [f"**{cells[0]}**", *[""] * (len(table.columns) - 1)]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -19,6 +19,7 @@ from commcalc.schemas.words import (
     whole,
     words,
 )  # fmt: skip
+from commcalc.transformer.two_axes import TP_X, TP_Y
 from commcalc.transformer.work import Schedule
 
 ALL = (*GROUPS, "all")
@@ -75,7 +76,7 @@ TENSOR = Record("tensor", "One tensor as one device holds it", {
 })  # fmt: skip
 _RANK = whole("A rank")
 RANKS = Record("rank_group", "One group of ranks", {
-    "group": words(GROUPS, "The parallel dimension"),
+    "group": words((*GROUPS, TP_X, TP_Y), "The parallel dimension, or one of the two that layout 2d splits tp in"),
     "index": whole("Which of its groups"),
     "ranks": listed(_RANK, "Its ranks, in the order of the ring"),
     "level": text("The innermost level that joins all of them", null=True),

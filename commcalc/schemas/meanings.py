@@ -89,6 +89,7 @@ PARALLELISM: Mapping[str, str] = {
     "schedule": "Pipeline schedule",
     "virtual_stages": "Chunks of layers on each pipeline stage",
     "layout": "How dimensions are laid on the TP axis",
+    "tp_x": "TP ranks that split the stream's width in layout 2d; near the optimum where not given",
     "framework": "Whose habits are followed",
     "order": "Axes, innermost first",
     "kv": "What happens with a TP degree above the KV heads",

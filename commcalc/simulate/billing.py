@@ -109,11 +109,12 @@ def _exchanged(training: Training, stage: Stage) -> list[Exchange]:
 def _all_ran(training: Training, counts: Sequence[Count]) -> Iterator[Ran]:
     """What ran, in order; what goes round a context group is a message of every hop, keys with values in one."""
     layout = training.ledger.layout
-    ring = training.ledger.parallel.cp_comm is CpComm.RING
+    parallel = training.ledger.parallel
+    ring = parallel.cp > 1 and parallel.cp_comm is CpComm.RING
     rounds: dict[tuple[Kind, str], list[Count]] = {}
     for count in counts:
         event = count.event
-        if ring and layout.context and event.label == "attention" and event.step.axes == layout.context:
+        if ring and event.label == "attention" and event.step.axes == layout.context:
             rounds.setdefault((event.step.kind, event.note), []).append(count)
     for count in counts:
         event = count.event

@@ -12,12 +12,13 @@ from commcalc.algebra.mesh import Mesh
 from commcalc.errors import UsageError
 from commcalc.simulate.architectures import Spoken, architectures, spoken
 from commcalc.simulate.check import Run
-from commcalc.simulate.combinations import combinations
+from commcalc.simulate.combinations import Combination, combinations
 from commcalc.simulate.memory import ELEMENT_BYTES, MOST_BYTES, check_devices, held, pieces
+from commcalc.simulate.own_layouts import at_degrees, own_layouts
 from commcalc.simulate.places import Parts, parts_of
 from commcalc.simulate.precision import Precision
 from commcalc.simulate.shares import devices_of_stage, whole_sizes
-from commcalc.simulate.small import HIDDEN, deepened, roomy, sized, tokens_for, worked
+from commcalc.simulate.small import HIDDEN, SEQUENCES, deepened, roomy, sized, tokens_for, worked
 from commcalc.simulate.trial import run_trial
 from commcalc.transformer.frameworks import HABITS
 from commcalc.transformer.layers import Ffn, Heads
@@ -66,7 +67,8 @@ def cases(layouts: Sequence[LayoutName], degrees: Sequence[int], everything: boo
     """
     found = []
     works = _WORKS if everything else {"train": _WORKS["train"]}
-    for (name, model), layout, tp in product(architectures(everything).items(), layouts, degrees):
+    others = [layout for layout in layouts if not layout.own]
+    for (name, model), layout, tp in product(architectures(everything).items(), others, degrees):
         full = fitted(model._replace(name=name), tp, name.split()[0])
         for (word, work), kv in product(works.items(), _policies(full, layout, tp)):
             if work.phase is Phase.DECODE and layout is LayoutName.MEGATRON_SP and tp > 1:
@@ -79,14 +81,22 @@ def cases(layouts: Sequence[LayoutName], degrees: Sequence[int], everything: boo
     for (name, one), tp in product(spoken().items(), some):
         if one.layout in layouts:
             found += _as_spoken(name, one, tp, everything)
-    return found + [one for one in in_parallel(everything) if one.layout in layouts and one.parallel.tp in degrees]
+    found += [one for one in in_parallel(everything) if one.layout in layouts and one.parallel.tp in degrees]
+    own = [one for one in own_layouts(everything) if one.parallel.layout in layouts and one.parallel.tp in degrees]
+    # Where degrees are chosen, each of them has a run.
+    own += at_degrees(layouts, degrees, own) if tuple(degrees) != DEGREES else []
+    return found + _combined(own, everything)
 
 
 def in_parallel(everything: bool) -> list[Case]:
     """Models on several data-parallel ranks and pipeline stages, in every ZeRO stage."""
+    return _combined(combinations(everything), everything)
+
+
+def _combined(chosen: Sequence[Combination], everything: bool) -> list[Case]:
     models = architectures(everything=True)
     found = []
-    for one in combinations(everything):
+    for one in chosen:
         name, parallel, work = one.model, one.parallel, one.work
         padding = VocabPadding.MEGATRON if models[name].tie_word_embeddings else VocabPadding.NONE
         parallel = parallel._replace(kv=KvPolicy.REPLICATE, vocab_padding=padding)
@@ -101,6 +111,8 @@ def in_parallel(everything: bool) -> list[Case]:
 
 def in_small(work: Workload, parallel: Parallelism, sequence: int | None = None, many: int | None = None) -> Workload:
     """The work in small for all data-parallel ranks; of interleaved chunks in rounds of all stages."""
+    if parallel.layout is LayoutName.WEIGHT_GATHERED:  # one for each TP rank
+        many = many or lcm(parallel.tp, SEQUENCES)
     rounds = parallel.pp if parallel.virtual_stages > 1 else 1
     if parallel.cp > 1:  # one sequence or as many as are asked for, which can be cut in early and late parts
         sequence, many = sequence or tokens_for(2 * parallel.tp * parallel.cp), many or 1
@@ -185,10 +197,12 @@ def run_planned(case: Case, ledger: Ledger, precision: Precision, seed: int) -> 
         checks = run_trial(ledger, precision, seed, parts=case.parts)
     except MemoryError:
         raise UsageError("the machine has not enough memory for this", where=f"model {case.model.name}") from None
-    shared = TP in dict(ledger.layout.mesh.parts) and case.parallel.kv
+    own, sizes = case.layout.own, ledger.layout.mesh.sizes
+    shared = not own and TP in dict(ledger.layout.mesh.parts) and case.parallel.kv
     gathers = shared is KvPolicy.GATHER
     framework = case.parallel.framework
     notes = [f"KV heads {'gathered' if gathers else 'copied'}"] if shared else []
+    notes += [f"{part} {sizes[part]}" for part in dict(ledger.layout.mesh.parts).get(TP, ()) if own]
     notes += [f"as {framework} runs it"] if framework and not case.name.startswith(framework) else []
     bounded = case.work.capacity_factor is not None
     full = bounded and case.work != roomy(case.work._replace(capacity_factor=None), case.model, case.parallel)

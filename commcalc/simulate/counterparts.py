@@ -42,8 +42,8 @@ _UNCHANGED = ("same", "own_part")
 
 
 def has_no_counterpart(value: Value) -> bool:
-    """Rows in the order of experts: the plain model has tokens in their own order alone."""
-    return value.sharding.dims[0] == "E"
+    """Rows in the order of experts, and sums of a norm: the plain model has tokens in their own order, norms whole."""
+    return value.sharding.dims[0] == "E" or value.name.endswith("_sums")
 
 
 def counterpart(training: Training, plain: Plain, part: Part, value: Value) -> Array | None:

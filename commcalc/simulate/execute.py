@@ -77,10 +77,21 @@ class Execution:
 
     def forget(self) -> None:
         """Leave no weight on any device."""
-        for value in self._weights():
+        for value in [*self._weights(), *self._used()]:
+            self.values.pop(value, None)
+
+    def forget_brought(self) -> None:
+        """Leave no weight as operations use it where it is stored otherwise."""
+        for value in set(self._used()) - set(self._weights()):
             self.values.pop(value, None)
 
     def _weights(self) -> list[Value]:
+        """All weights where operations find them, those that they bring as they are stored."""
+        tensors = self.derivation.program.tensors
+        brought = {name: one.sharding for name, one in tensors.items() if one.used and one.sharding}
+        return [value._replace(sharding=brought.get(value.name, value.sharding)) for value in self._used()]
+
+    def _used(self) -> list[Value]:
         return [value for placed in self.derivation.placed for value in placed.operands[len(placed.inputs) :]]
 
     def forward(self, inputs: Mapping[str, Blocks], *, early: bool = False) -> Blocks:

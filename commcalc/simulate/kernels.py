@@ -21,6 +21,7 @@ from commcalc.errors import SpecError
 from commcalc.simulate.attention import ATTENTION
 from commcalc.simulate.dispatch import DISPATCH
 from commcalc.simulate.experts import EXPERTS
+from commcalc.simulate.grid import shape_of
 from commcalc.simulate.linear import LINEAR, sigmoid
 from commcalc.simulate.local import Kernel, Local, no_gradient
 from commcalc.simulate.loss import LOSS
@@ -76,7 +77,7 @@ def _lookup(at: Local, held: Sequence[Array]) -> Array:
 
 def _lookup_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
     here, rows = _rows(at)
-    made = np.zeros_like(held[1])
+    made = np.zeros(shape_of(at.inputs[1]), dtype=grad.dtype)  # of rows that need not be there any more
     np.add.at(made, rows, grad[here])
     return made
 

@@ -51,7 +51,7 @@ class Order(NamedTuple):
 
 def parts_of(ledger: Ledger, asked: Parts | None) -> Parts:
     """Those that are asked for; else early and late ones, where sequences can be cut so."""
-    ways = ledger.parallel.cp
+    ways = ledger.layout.mesh.size(ledger.layout.context)
     even = ledger.work.tokens_per_sequence % (2 * ways) == 0
     return asked or (Parts.BALANCED if ways > 1 and even else Parts.RUNS)
 

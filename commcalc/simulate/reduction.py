@@ -63,6 +63,8 @@ class Reduction:
             self._sum_alike(self._pieces())
             self._tie_stages(self._pieces())
         else:
+            if self.pending.get(HEAD_TABLE) == self.pending.get(TABLE):  # one gradient, which is summed once
+                self._tie_at_home()
             self._sum_alike(self.blocks)
             self._tie_at_home()
             self._tie_stages(self.blocks)

@@ -68,6 +68,47 @@ def norm_by(column: int | None, eps: float) -> Kernel:
     return Kernel(forward, backward)
 
 
+def _moments(at: Local, held: Sequence[Array]) -> Array:
+    """The sum of each token [T, 2], and of its squares."""
+    return np.stack([held[0].sum(axis=1), np.square(held[0]).sum(axis=1)], axis=1)
+
+
+def _moments_back(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
+    made: Array = grad[:, :1] + 2 * held[0] * grad[:, 1:]
+    return made
+
+
+def _layernorm_by(eps: float) -> Kernel:
+    """``(x - mean) / sqrt(variance + eps) * gain``, and a bias where there is one, from the moments of all elements."""
+
+    def centred(at: Local, held: Sequence[Array]) -> tuple[Array, Array, int]:
+        count = at.sizes[at.out_dims[1]]
+        mean = held[1][:, :1] / count
+        variance = held[1][:, 1:] / count - mean**2
+        by: Array = 1 / np.sqrt(variance + held[0].dtype.type(eps))
+        return held[0] - mean, by, count
+
+    def forward(at: Local, held: Sequence[Array]) -> Array:
+        moved, by, _ = centred(at, held)
+        made: Array = moved * by * held[2]
+        return made + held[3] if len(held) > 3 else made
+
+    def backward(at: Local, held: Sequence[Array], grad: Array, which: int) -> Array:
+        moved, by, count = centred(at, held)
+        if which > 1:
+            found: Array = (grad * moved * by if which == 2 else grad).sum(axis=0)
+            return found
+        inner = grad * held[2]
+        if which == 0:
+            return np.asarray(inner * by)
+        # Of the variance, and of the mean: both are of the moments.
+        spread = (inner * moved).sum(axis=1) * by[:, 0] ** 3 / -2
+        mean = -(inner * by).sum(axis=1) - 2 * held[1][:, 0] / count * spread
+        return np.stack([mean, spread], axis=1) / count
+
+    return Kernel(forward, backward)
+
+
 def by_squares(eps: float) -> dict[str, Kernel]:
     """The kernels by function; ``eps`` is that of all norms."""
     return {
@@ -75,4 +116,7 @@ def by_squares(eps: float) -> dict[str, Kernel]:
         "q_norm_by_squares": norm_by(0, eps),
         "k_norm_by_squares": norm_by(1, eps),
         "norm_by_squares": norm_by(None, eps),
+        "rmsnorm_by_sums": norm_by(None, eps),
+        "moments": Kernel(_moments, _moments_back),
+        "layernorm_by_sums": _layernorm_by(eps),
     }

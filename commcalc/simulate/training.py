@@ -93,7 +93,7 @@ def random_data(ledger: Ledger, seed: int, asked: Parts | None = None) -> Data:
 def order_in(ledger: Ledger, parts: Parts) -> Order:
     """The order of the tokens of all ranks."""
     sizes, mesh = whole_sizes(ledger), ledger.layout.mesh
-    ranks, ways = mesh.size(ledger.layout.data), mesh.size(ledger.layout.context)
+    ranks, ways = mesh.size(ledger.layout.whole_sequences), mesh.size(ledger.layout.context)
     return order_of(sizes["T"], sizes["B"], ranks, ways, parts)
 
 
@@ -117,7 +117,7 @@ class Training:
         self.data = data
         self.derivations = dict(derivations or ledger.derivations)
         grid = Grid(devices_of_stage(ledger.layout.mesh), whole_sizes(ledger))
-        shares = shares_of(batch, grid, layout.data, layout.context, data.parts)
+        shares = shares_of(batch, grid, layout.whole_sequences, layout.context, data.parts)
         self.order = order_in(ledger, data.parts)
         self.room = room_of(ledger, self.order.tokens, grid.sizes["Q"])
         elements = elements_of(ledger.work, ledger.parallel, moves_tokens=ledger.layout.moves_tokens)
@@ -270,6 +270,7 @@ class Training:
             run = self._again(part, run)
         else:
             run.give(self._parameters.use(part, weights_of(derivation), BACKWARD))
+            run.forget_brought()
         run.backward(seed)
         run.values = before.values | run.values  # what was not computed again is compared as well
         for name, value in derivation.gradients.items():

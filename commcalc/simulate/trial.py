@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from commcalc.accounting.ledger import Ledger
-from commcalc.algebra.program import Op, Rule
+from commcalc.algebra.program import Op, Role, Rule
 from commcalc.algebra.schedule import Derivation, Move, Placed, Value
 from commcalc.simulate.billing import check_published, check_rows, check_totals
 from commcalc.simulate.check import Check, Excuse, Worst, at_most, norm, relative
@@ -138,7 +138,10 @@ def _values(training: Training, plain: Plain, precision: Precision, more: Excuse
             value = action.made if isinstance(action, Placed) else action.target
             if has_no_counterpart(value):
                 continue
-            expected = counterpart(training, plain, part, value)
+            weight = run.derivation.program.tensors[value.name].role is Role.WEIGHT
+            if weight and value not in run.values:  # forgotten, and not asked for again
+                continue
+            expected = training.weights(part)[value.name] if weight else counterpart(training, plain, part, value)
             if expected is None:
                 errors.met(float("inf"), _place(part, action), f"the plain model has no {value.name}")
                 continue

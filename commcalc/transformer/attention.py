@@ -128,7 +128,7 @@ def exchange(
 def _of_heads(layout: Layout, *dims: str) -> Sharding:
     """A weight of heads as attention has them."""
     if not layout.exchanges:
-        return layout.weight(*dims)
+        return layout.vector(*dims)
     return Sharding.of(dims, {dim: (*layout.weights.get(dim, ()), *layout.context) for dim in dims})
 
 
@@ -141,7 +141,7 @@ def _separate_qkv(b: Builder, model: Model, layout: Layout, x: str, dialect: Dia
         low = name.lower()
         gathered = dialect.gathers_qkv
         made_dims = ("T", f"{name[0]}COL") if gathered else heads
-        whole = layout.whole(*made_dims) if gathered else None
+        whole = layout.whole(*made_dims) if gathered else layout.scattered(*made_dims)
         label, module = dialect.linear("q_proj" if name == "Qgate" else f"{low}_proj", QKV, qkv=True)
         b.weight(f"W{low}", layout.weight("D", *made_dims[1:]))
         biased = model.attention_bias and name != "Qgate"
@@ -149,10 +149,10 @@ def _separate_qkv(b: Builder, model: Model, layout: Layout, x: str, dialect: Dia
         made = f"{name}w" if biased else output
         b.op(
             Rule.CONTRACT, f"{low}_proj", (x,), made, made_dims, weights=(f"W{low}",), label=label, module=module,
-            kept=None if biased else whole,
+            kept=None if biased and gathered else whole,
         )  # fmt: skip
         if biased:
-            b.weight(f"b{low}", layout.weight(*made_dims[1:]))
+            b.weight(f"b{low}", layout.vector(*made_dims[1:]))
             b.op(
                 Rule.BIAS, f"{low}_bias", (made,), output, made_dims, weights=(f"b{low}",), label=label, kept=whole
             )  # fmt: skip
@@ -195,7 +195,7 @@ def _qk_norm(b: Builder, model: Model, layout: Layout, dialect: Dialect, name: s
     low, made = name.lower(), dims.parts[name]
     own = made[2:] if model.qk_norm is QkNorm.HEAD_DIM else made[1:]
     over = made[1:] if model.qk_norm is QkNorm.FULL_WIDTH else made[2:]
-    stored = Sharding.of(own, {}) if dialect.gathers_qkv else layout.weight(*own)
+    stored = Sharding.of(own, {}) if dialect.gathers_qkv else layout.vector(*own)
     weights = []
     if model.qk_norm is not QkNorm.NO_WEIGHT:
         weights.append(b.weight(f"g{low}", stored))
@@ -220,7 +220,7 @@ def _norm_by_squares(b: Builder, layout: Layout, names: dict[str, str], dims: He
     )  # fmt: skip
     for name in ("Q", "K"):
         low, made = name.lower(), dims.parts[name]
-        weight = b.weight(f"g{low}", layout.weight(*made[1:]))
+        weight = b.weight(f"g{low}", layout.vector(*made[1:]))
         names[name] = b.op(
             Rule.POINTWISE, f"{low}_norm", (names[name], "squares"), f"{name}n", made,
             weights=(weight,), label="qk_norm", function=f"{low}_norm_by_squares", partial_gradient=True,

@@ -17,7 +17,7 @@ _TD = ("T", "D")
 
 def block_program(model: Model, layout: Layout, kind: Kind | None = None, dialect: Dialect | None = None) -> Program:
     """The chain of operations of one layer on the residual stream ``X[T, D]``; by default of the first layer."""
-    b = Builder("block", data=layout.data)
+    b = Builder("block", data=layout.whole_sequences, gathered=layout.dealt)
     b.input("X", layout.stream_of(*_TD))
     add_block(b, model, layout, kind or layers_of(model).kinds[0], dialect or Dialect())
     return b.program()
@@ -34,9 +34,13 @@ def add_block(b: Builder, model: Model, layout: Layout, kind: Kind, dialect: Dia
 
 def norm(b: Builder, model: Model, layout: Layout, name: str, x: str, output: str, kept: Sharding | None = None) -> str:
     """Add a normalisation of ``x[T, D]`` over D with its weights; returns the output's name."""
-    weights = [b.weight(f"g_{name}", layout.weight("D"))]
+    if "D" in layout.stream:
+        from commcalc.transformer.two_axes import norm_by_sums
+
+        return norm_by_sums(b, model, layout, name, x, output)
+    weights = [b.weight(f"g_{name}", layout.vector("D"))]
     if model.norm is Norm.LAYERNORM:
-        weights.append(b.weight(f"b_{name}", layout.weight("D")))
+        weights.append(b.weight(f"b_{name}", layout.vector("D")))
     function = "rmsnorm" if model.norm is Norm.RMSNORM else "layernorm"
     return b.op(
         Rule.NORM, f"{name}_norm", (x,), output, _TD,
@@ -153,7 +157,7 @@ class _Block:
             return x
         b = self.b
         op, bias = ("out_proj", "bo") if name == "attention" else ("down_proj", "bdown")
-        b.weight(bias, self.layout.weight("D"))
+        b.weight(bias, self.layout.vector("D"))
         ranks = self.layout.mesh.size(self.layout.weights.get("F", ()))
         if ranks > 1 and self.dialect.framework in (Framework.VLLM, Framework.SGLANG):
             b.notes.append(f"bias {bias} of {op} is added once, by one rank before {x} is reduced")

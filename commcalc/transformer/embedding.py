@@ -17,19 +17,20 @@ def embedding_program(model: Model, layout: Layout) -> Program:
     under sequence parallelism the rows are reduced whole first and split after.
     Source: Megatron-LM models/common/embeddings/language_model_embedding.py, reduce_scatter_embeddings.
     """
-    b = Builder("embedding", "embedding", layout.data)
+    b = Builder("embedding", "embedding", layout.whole_sequences, layout.dealt)
     stream = layout.stream_of("T", "D")
     b.input("tokens", layout.whole("T"), Role.INDEX)
     b.weight("E", layout.weight("V", "D"))
     learned = model.position_embedding is Positions.LEARNED
+    scattered = "D" in layout.stream  # whole rows are on no rank
     b.op(
         Rule.LOOKUP, "embedding", ("tokens",), "words" if learned or model.embedding_norm else "X", ("T", "D"),
-        weights=("E",), over=("V",), kept=None if learned else stream,
+        weights=("E",), over=("V",), kept=None if learned and not scattered else stream,
     )  # fmt: skip
     if model.embedding_norm:
         norm(b, model, layout, "embedding", "words", "X")
     if learned:
-        b.weight("Wpos", layout.weight("P", "D"))
+        b.weight("Wpos", layout.vector("P", "D"))
         b.op(Rule.BIAS, "positions", ("words",), "X", ("T", "D"), weights=("Wpos",), kept=stream, label="embedding")
     return b.program()
 
@@ -39,7 +40,7 @@ def head_program(
 ) -> Program:
     """The final norm, the head, and then the loss (training) or whole logits to sample from (inference)."""
     dialect = dialect or Dialect()
-    b = Builder("head", "head", layout.data)
+    b = Builder("head", "head", layout.whole_sequences, layout.dealt)
     b.input("X", layout.stream_of("T", "D"))
     read = norm(b, model, layout, "final", "X", "A")
     rows = "T"
@@ -47,16 +48,16 @@ def head_program(
         rows = "B"
         read = b.op(
             Rule.TAKE, "last_position", (read,), "last", ("B", "D"),
-            label="lm_head", over=("T",), kept=layout.whole("B", "D"),
+            label="lm_head", over=("T",), kept=layout.stream_of("B", "D"),
         )  # fmt: skip
     table = "E" if model.tie_word_embeddings else "Wlm"
     b.weight(table, layout.weight("V", "D"))
     logits = "logits_w" if model.lm_head_bias else "logits"
-    whole = layout.whole(rows, "V") if dialect.gathers_logits else None
-    kept = None if model.lm_head_bias else whole
+    whole = layout.whole(rows, "V") if dialect.gathers_logits else layout.scattered(rows, "V")
+    kept = None if model.lm_head_bias and dialect.gathers_logits else whole
     b.op(Rule.CONTRACT, "lm_head", (read,), logits, (rows, "V"), weights=(table,), kept=kept)
     if model.lm_head_bias:
-        b.weight("blm", layout.weight("V"))
+        b.weight("blm", layout.vector("V"))
         b.op(Rule.BIAS, "lm_head_bias", (logits,), "logits", (rows, "V"), weights=("blm",), label="lm_head", kept=whole)
     if phase.training:
         _loss(b, layout)

@@ -8,6 +8,13 @@ sublayers. What must be gathered and reduced follows (`algebra.derive`).
                   (Shoeybi et al. 2019, arXiv:1909.08053, section 3)
     megatron-sp   the same weights; the stream split by tokens over TP
                   (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2)
+    weight-gathered  weights stored in shards over TP and gathered before they are used; whole sequences dealt out
+                  over TP (Pope et al. 2022, arXiv:2211.05102, section 3.2.3, XYZ)
+    sequence      weights whole on every rank; every sequence split over TP, in all of a layer
+                  (Li et al. 2021, arXiv:2105.13120, section 3; keys and values gathered whole as in Llama 3,
+                  arXiv:2407.21783, section 3.3.2)
+    2d            D over one part of TP, heads, FFN width and vocabulary over the other; the stream's D over both
+                  (Pope et al. 2022, arXiv:2211.05102, section 3.2.2; `transformer.two_axes`)
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -42,6 +49,14 @@ class LayoutName(StrEnum):
     NONE = "none"
     MEGATRON = "megatron"
     MEGATRON_SP = "megatron-sp"
+    SEQUENCE = "sequence"
+    TWO_D = "2d"
+    WEIGHT_GATHERED = "weight-gathered"
+
+    @property
+    def own(self) -> bool:
+        """Whether no framework's code was read for it: it follows its paper."""
+        return self not in (LayoutName.NONE, LayoutName.MEGATRON, LayoutName.MEGATRON_SP)
 
 
 class KvPolicy(StrEnum):
@@ -66,13 +81,17 @@ _SPLITS: Mapping[LayoutName, tuple[tuple[str, ...], tuple[str, ...]]] = {
     LayoutName.NONE: ((), ()),
     LayoutName.MEGATRON: (_WEIGHTS, ()),
     LayoutName.MEGATRON_SP: (_WEIGHTS, ("T",)),
+    LayoutName.SEQUENCE: ((), ("T",)),
+    LayoutName.TWO_D: (("D", *_WEIGHTS), ("D",)),
+    LayoutName.WEIGHT_GATHERED: (("D",), ("T", "B")),
 }
 
 
 class Layout(NamedTuple):
     """A layout on a mesh: the axes of each dimension in weights, and in the residual stream.
 
-    ``data`` are the axes over which sequences are dealt out, ``context`` those over which each of them is split;
+    ``data`` are the axes over which sequences are dealt out, ``context`` those over which each of them is split (TP
+    among them where a layout splits nothing else);
     ``exchanges``: attention has heads split over them instead, and whole sequences.
 
     ``gathers`` names the KV heads (by dimension) of which there are fewer than ranks and whose QKV activation is
@@ -95,6 +114,10 @@ class Layout(NamedTuple):
     expert_data: tuple[str, ...] = ()
     # The part of `experts` that counts nodes, where tokens go from node to node first.
     expert_nodes: tuple[str, ...] = ()
+    # The axes of heads and columns in activations, where they are others than those of weights.
+    columns: Mapping[str, tuple[str, ...]] | None = None
+    # The TP axes where they deal out whole sequences of a data-parallel rank, and weights are gathered over them.
+    dealt: tuple[str, ...] = ()
 
     def repeats(self, dim: str) -> bool:
         """Whether KV heads are fewer than the ranks that share them out."""
@@ -103,7 +126,7 @@ class Layout(NamedTuple):
     @property
     def replicas(self) -> tuple[str, ...]:
         """The axes whose ranks hold the same parameters and work on other tokens."""
-        return (*self.data, *self.context)
+        return (*self.data, *(axis for axis in self.context if self.mesh.owner(axis) != TP))
 
     @property
     def copies(self) -> bool:
@@ -112,11 +135,26 @@ class Layout(NamedTuple):
 
     @property
     def _tokens(self) -> dict[str, tuple[str, ...]]:
-        return {"T": self.replicas, "B": self.data}
+        return {"T": (*self.whole_sequences, *self.context), "B": self.whole_sequences}
+
+    @property
+    def whole_sequences(self) -> tuple[str, ...]:
+        """The axes over which whole sequences are dealt out."""
+        return (*self.data, *self.dealt)
 
     def weight(self, *dims: str) -> Sharding:
         """How a weight with these dimensions is stored."""
         return Sharding.of(dims, self.weights)
+
+    def vector(self, *dims: str) -> Sharding:
+        """How a weight is stored that meets activations element by element: as they lie."""
+        if self.columns is None:
+            return self.weight(*dims)
+        return Sharding.of(dims, {"D": self.stream.get("D", ()), **self.columns})
+
+    def scattered(self, *dims: str) -> Sharding | None:
+        """Where a product by heads or columns is brought at once; None where it stays as it is made."""
+        return None if self.columns is None else self.split(*dims)
 
     def expert_weight(self, *dims: str) -> Sharding:
         """How a weight of the experts is stored."""
@@ -144,7 +182,7 @@ class Layout(NamedTuple):
 
     def split(self, *dims: str) -> Sharding:
         """A tensor that is split as weights are, by heads or columns."""
-        return Sharding.of(dims, {**self.weights, **self._tokens})
+        return Sharding.of(dims, {**(self.weights if self.columns is None else self.columns), **self._tokens})
 
     def exchanged(self, *dims: str) -> Sharding:
         """Heads of whole sequences, split over the context axes as well."""
@@ -191,6 +229,9 @@ def lay_out(
     """
     tp = mesh.size([TP])
     weights, stream = _SPLITS[name]
+    if name is LayoutName.SEQUENCE:
+        context = (*context, TP)
+        return Layout(name, mesh, {}, {"T": (*data, *context), "B": data}, data=data, context=context)
     weights = tuple(dim for dim in weights if dim not in whole)
     shared = {dim: heads for dim, heads in kv_heads.items() if dim in weights and tp > heads and tp % heads == 0}
     if shared or cuts:
@@ -199,6 +240,11 @@ def lay_out(
     for dim, heads in shared.items():
         parts = mesh.expand([TP])
         axes[dim] = next(parts[:count] for count in range(1, len(parts) + 1) if mesh.size(parts[:count]) == heads)
+    if name is LayoutName.WEIGHT_GATHERED:
+        sequences = (*data, TP)
+        return Layout(
+            name, mesh, {"D": (TP,)}, {"T": sequences, "B": sequences}, data=data, columns={}, dealt=(TP,)
+        )  # fmt: skip
     gathers = frozenset(shared) if kv is KvPolicy.GATHER else frozenset()
     tokens = (*data, *context, *mesh.expand([TP])) if stream else (*data, *context)
     return Layout(name, mesh, axes, {"T": tokens, "B": data}, gathers, data, context)

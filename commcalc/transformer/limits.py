@@ -34,6 +34,9 @@ class Limit(NamedTuple):
     # KV heads of several kinds of layers: those below the degree must divide one another to be shared.
     nests: tuple[int, ...] = ()
     refusal: str = ""
+    # The choice without which this dimension is not split, and whether KV heads may be gathered.
+    way: str = "--no-sp"
+    gathers: bool = True
 
     def allows(self, tp: int) -> bool:
         """Whether this dimension can be split (or shared) by ``tp`` ranks."""
@@ -99,6 +102,8 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
     weights, stream = splits(parallel.layout)
     kinds = layers_of(model).names
     found = []
+    if "D" in weights and model.hidden_size is not None:
+        found.append(Limit(name="hidden", key="hidden_size", noun="columns of the stream", value=model.hidden_size))
     if "N" in weights:
         found += _of_attention(model, parallel, {kind.heads for kind in kinds})
     if "F" in weights:
@@ -109,11 +114,19 @@ def limits(model: Model, parallel: Parallelism, work: Workload) -> list[Limit]:
         )
     habits = HABITS[parallel.framework] if parallel.framework is not None else None
     shares = habits.sequence_shares if habits is not None and weights and work.phase.training else 0
-    if "T" in stream or shares:
+    if "B" in stream:
+        found.append(
+            Limit(
+                name="batch", key="micro_batch_size", noun="sequences of a microbatch", value=work.micro_batch_size,
+                way="--layout megatron",
+            )
+        )  # fmt: skip
+    elif "T" in stream or shares:
         found.append(
             Limit(
                 name="sequence", key="sequence_length", noun="tokens of a sequence",
                 value=work.tokens_per_sequence, group=(shares or 1) * parallel.cp,
+                way="--layout megatron" if parallel.layout.own else "--no-sp",
             )
         )  # fmt: skip
     sparse = any(kind.ffn is Ffn.SPARSE for kind in kinds)
@@ -137,7 +150,16 @@ def _of_attention(model: Model, parallel: Parallelism, kinds: set[Heads]) -> lis
             continue
         of = f" of {prefix.removesuffix('_')} layers" if prefix else ""
         key = f"{prefix}num_key_value_heads"
-        found.append(Limit(name=f"{prefix}kv_heads", key=key, noun=f"KV heads{of}", value=count, kv=parallel.kv))
+        found.append(
+            Limit(
+                name=f"{prefix}kv_heads",
+                key=key,
+                noun=f"KV heads{of}",
+                value=count,
+                kv=parallel.kv,
+                gathers=not parallel.layout.own,
+            )
+        )
         width = model.dims.get(columns)
         if gathers and width is not None:
             noun = f"QKV columns{of}"
@@ -252,8 +274,8 @@ def way_out(rule: Limit, model: Model, tp: int, legal: str) -> str:
         width = None if rule.name != "kv_heads" else model.head_dim
         rows = "" if width is None else f" ({rule.value * width / tp:g} rows of K on a rank)"
         return (
-            f"each KV head would be cut{rows}: --kv replicate keeps {tp // rule.value} copies of each, "
-            f"--kv gather gathers the QKV activation; otherwise legal: {legal}"
+            f"each KV head would be cut{rows}: --kv replicate keeps {tp // rule.value} copies of each"
+            f"{', --kv gather gathers the QKV activation' if rule.gathers else ''}; otherwise legal: {legal}"
         )
     if rule.name == "experts":
         return "--sp"
@@ -261,10 +283,12 @@ def way_out(rule: Limit, model: Model, tp: int, legal: str) -> str:
         return f"otherwise legal: {legal}"
     if rule.refusal:
         return "another --framework may split it"
-    if rule.name == "sequence" and rule.group > 1:
+    if rule.name == "batch":
+        return f"{rule.way}, or a --micro-batch that {tp} divides; otherwise legal: {legal}"
+    if rule.name == "sequence" and rule.way == "--no-sp" and rule.group > 1:
         return f"a sequence length that {tp * rule.group} divides; otherwise legal: {legal}"
     if rule.name == "sequence":
-        return f"--no-sp, or a sequence length that {tp} divides; otherwise legal: {legal}"
+        return f"{rule.way}, or a sequence length that {tp} divides; otherwise legal: {legal}"
     padded = rule.padded(tp)
     extra = 100 * (padded / rule.value - 1)
     return f"legal for the whole model: {legal}; or pad {rule.key} to {padded} (+{extra:.2f} %)"

@@ -32,10 +32,11 @@ def mlp(b: Builder, model: Model, layout: Layout, x: str, kept: Sharding | None,
         label, module = dialect.linear(start + op, fused)
         made = f"{name}w" if names.biased else name
         b.op(
-            Rule.CONTRACT, start + op, (x,), made, width, weights=(weight,), label=label, module=module or names.module
+            Rule.CONTRACT, start + op, (x,), made, width, weights=(weight,), label=label,
+            module=module or names.module, kept=layout.scattered(*width),
         )  # fmt: skip
         if names.biased:
-            bias = b.weight("b" + op.removesuffix("_proj") + end, layout.weight(names.width))
+            bias = b.weight("b" + op.removesuffix("_proj") + end, layout.vector(names.width))
             b.op(Rule.BIAS, f"{start}{op}_bias", (made,), name, width, weights=(bias,), label=label)
     function = "gated_activation" if model.gated_mlp else "activation"
     part = layout.split(*width) if whole else None

@@ -220,7 +220,7 @@ class Model(NamedTuple):
             sizes["LQKVZ"] = sizes["LQKV"] + values
         if "D" in sizes:
             sizes |= {"DO": sizes["D"], "D2": 2 * sizes["D"]}
-        return sizes | {"QK": 2}
+        return sizes | {"QK": 2, "SUMS": 2}
 
 
 _DENSE = ("D", "N", "K", "H", "F", "V")
@@ -269,6 +269,7 @@ MADE_DIMS = {
     "DO": "columns of the projection back, D",
     "D2": "the stream and the next token's embedding side by side, 2*D",
     "QK": "a sum for the queries and one for the keys",
+    "SUMS": "a sum of elements and one of their squares",
 }
 
 

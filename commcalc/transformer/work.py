@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from commcalc.algebra.mesh import Mesh
 from commcalc.errors import CommcalcError, IllegalDegree
-from commcalc.transformer.layout import KvPolicy, LayoutName
+from commcalc.transformer.layout import KvPolicy, LayoutName, splits
 from commcalc.transformer.spec import Model, Phase
 from commcalc.units import Dtype
 
@@ -166,6 +166,8 @@ class Parallelism(NamedTuple):
     # Chunks of layers that each pipeline stage holds.
     virtual_stages: int = 1
     layout: LayoutName = LayoutName.MEGATRON
+    # Ranks along the first axis of layout 2d, over which D is split; None: the nearest to the optimum.
+    tp_x: int | None = None
     order: tuple[str, ...] = DEFAULT_ORDER
     kv: KvPolicy = KvPolicy.REFUSE
     vocab_padding: VocabPadding = VocabPadding.MEGATRON
@@ -283,7 +285,8 @@ def program_sizes(model: Model, work: Workload, parallel: Parallelism) -> dict[s
         copies = copies_of_a_token(sizes["E"], sizes["C"], parallel)
         sizes |= {name: share.denominator for name, share in copies.items()}
     if "V" in sizes:
-        sizes["V"] = padded_vocab(sizes["V"], parallel.tp, parallel.vocab_padding)
+        whole = parallel.layout.own and "V" not in splits(parallel.layout)[0]
+        sizes["V"] = padded_vocab(sizes["V"], 1 if whole else parallel.tp, parallel.vocab_padding)
     if parallel.framework in (Framework.HF, Framework.TORCHTITAN) and parallel.layout is not LayoutName.NONE:
         sizes |= {dim: -(-sizes[dim] // parallel.tp) * parallel.tp for dim in _DEALT if dim in sizes}
     return sizes

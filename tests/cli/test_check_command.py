@@ -198,7 +198,7 @@ def test_annotations_stand_on_the_line_that_broke_and_are_escaped(check: Any, in
     ]
     assert found[1][1].startswith("gpt3-175b: block.exposed_share: 50.26 %25 is above 25 %25 by")
     odd = "a,b%c:d.yaml"
-    (tmp_path / odd).write_text(f'job: {{name: "x\\n::error::y", {GPT[1:]}\nlimits: {{step.mfu: {{max: 1%}}}}\n')
+    (tmp_path / odd).write_text(f'jobs: {{"x\\n::error::y": {GPT}}}\nlimits: {{step.mfu: {{max: 1%}}}}\n')
     ran = inside("check", odd, "--format", "github")
     (line,) = [line for line in ran.out.splitlines() if line.startswith("::")]
     assert line.startswith(
@@ -211,10 +211,11 @@ def test_an_alias_is_marked_where_it_is_used(check: Any) -> None:
     assert re.findall(r"line=(\d+)", check(limits, "--format", "github").out) == ["3", "4"]
 
 
-def test_junit_is_xml_with_a_case_for_each_limit(check: Any) -> None:
+def test_junit_is_xml_with_a_case_for_each_limit(check: Any, inside: Inside, tmp_path: Path) -> None:
     limits = "  levels.tp: {only: [nvlink]}\n  block.exposed_share: {max: 25%}\n"
-    job = '{name: "<&\\">\\u0001\\uFFFF", model: gpt3-175b, hardware: h100, parallelism: {tp: 8}}'
-    ran = check(limits, "--format", "junit", job=job)
+    jobs = f'{{"<&\\">\\u0001\\uFFFF": {GPT}}}'
+    (tmp_path / "b.yaml").write_text(f"jobs: {jobs}\nlimits:\n{limits}")
+    ran = inside("check", "b.yaml", "--format", "junit")
     assert ran.status == 1
     root = ET.fromstring(ran.out)
     (suite,) = root

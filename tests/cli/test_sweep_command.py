@@ -61,6 +61,13 @@ def test_csv_has_one_head_and_empty_cells_for_what_is_not_known(inside: Inside) 
     assert rows[1]["reason"].startswith("tp 3 is not legal for llama-3-8b: num_attention_heads 32 mod 3 = 2")
 
 
+def test_nothing_is_told_of_an_illegal_point_whose_column_is_of_two_types(inside: Inside) -> None:
+    # step_comm_s is the whole number 0 at dp 1, where nothing is sent, and a float at dp 2.
+    found = lines(inside("sweep", *MODEL, "--dp", "1,2,3", "--global-batch", "8"))
+    assert [line["legal"] for line in found] == [True, True, False]
+    assert [found[2][name] for name in RESULTS] == [None] * len(RESULTS)
+
+
 def test_without_a_machine_bytes_are_known_and_times_are_not(inside: Inside) -> None:
     (one, two) = lines(inside("sweep", "--model", "llama-3-8b", "--tp", "2,4", "--seq", "1K"))
     assert one["block_wire_bytes"] < two["block_wire_bytes"]

@@ -19,7 +19,7 @@ from conftest import fields
 # What a parameter of the command may be listed with.
 MODELS = ["llama-3-8b", "gpt3-175b", "mixtral-8x7b", "gemma-3-27b", "deepseek-v3", "qwen3-235b-a22b", "falcon-7b"]
 HARDWARE = ["h100", "a100", "gb200-nvl72", "tpu-v5e", "mi300x", "b200-sxm", "v100-32g-dgx2"]
-ORDER = ["sp", "tp", "cp", "ep", "pp", "dp", "zero", "schedule", "virtual_stages", "layout", "framework", "seq",
+ORDER = ["sp", "tp", "cp", "ep", "pp", "dp", "zero", "schedule", "virtual_stages", "layout", "tp_x", "framework", "seq",
          "micro_batch", "global_batch", "dtype", "grad_dtype", "phase", "recompute", "attention", "dropout",
          "optimizer", "efficiency", "overlap_groups", "algorithm", "convention", "logits", "cp_comm", "bucket",
          "must_fit", "dp_shard", "imbalance", "capacity_factor", "dispatch"]  # fmt: skip
@@ -45,6 +45,8 @@ def grids(draw: st.DrawFn) -> dict[str, Any]:
         "optimizer": several("adam", "sgd"), "efficiency": several(1, 0.6), "algorithm": several("auto", "ring"),
         "convention": several("exact", "textbook"), "overlap_groups": st.sampled_from(["dp,pp", "full", "none"]),
         "schedule": several("1f1b", "zb1p", "interleaved", "dualpipe"), "framework": several("megatron", "vllm", "hf"),
+        "layout": several("none", "megatron", "megatron-sp", "sequence", "2d", "weight-gathered"),
+        "tp_x": several(1, 2),
         "bucket": several("25MiB", "1MiB"), "imbalance": several(1, 1.5), "capacity_factor": several(1, 1.25),
         "dispatch": several("all_to_all", "deduplicated", "all_gather"), "cp_comm": several("ring", "ulysses"),
         "must_fit": st.just(True), "sp": st.booleans(), "dropout": st.booleans(),

@@ -40,6 +40,8 @@ COMMANDS: Mapping[str, list[str]] = {
         "ledger --model '{hidden_size: 8192, num_hidden_layers: 10}' --tp 8",
         "ledger --model '{hidden_size: 8192, num_hidden_layers: 10}' --tp 8 --bandwidth 450GB/s --latency 3us",
         "ledger --tensors",
+        "ledger --model llama-3-8b --hardware h100 --tp 4 --layout 2d --tp-x 2 --tensors --ranks",
+        "ledger --model llama-3-8b --tp 4 --layout weight-gathered --micro-batch 4 --tensors",
         "ledger --ranks",
         "ledger --model gpt3-175b --hardware h100 --tp 16 --ranks",
         "ledger --model llama-3-8b --tp 2 --ranks",
@@ -61,6 +63,7 @@ COMMANDS: Mapping[str, list[str]] = {
     "compare": [
         "compare --model llama-3-70b --hardware h100 --tp 1,2,3,8 --baseline tp=2",
         "compare --model llama-3-8b,mixtral-8x7b --tp 2",
+        "compare --model llama-3-8b --hardware h100 --tp 4 --layout 2d,sequence,weight-gathered --micro-batch 8",
         "compare --model llama-3-70b --hardware h100,tpu-v5p --tp 16 --phase decode",
         "compare --model llama-3-8b --hardware h100 --pp 2,4 --dp 2 --zero 1 --global-batch 8",
     ],

@@ -25,6 +25,7 @@ DEALT_OUT = [case for case in in_parallel(everything=False)
 SPLIT = cases([LayoutName.MEGATRON_SP], [2], everything=False)
 GATHERED = [case for case in cases([LayoutName.MEGATRON], [8], everything=False)
             if case.parallel.kv is KvPolicy.GATHER]  # fmt: skip
+GRIDS = cases([LayoutName.TWO_D], [4], everything=False)
 NAMES = [
     "gqa gated parallel, two norms, biases", "mha gated, norms after, norms of each head",
     "mha plain, positions behind two rows", "gqa experts and a shared one behind a dense layer", "mha latents, experts",
@@ -79,7 +80,7 @@ def test_every_derivative_is_that_of_its_values() -> None:
     gathered = next(case for case in GATHERED if case.model.attention_output_gate)
     dense = next(case for case in SPLIT if "beside an MLP" in case.name)
     shared = next(case for case in SPLIT if case.name.startswith("torchtitan: gpt_oss"))
-    for case in (*(ALL[name] for name in NAMES), gathered, dense, shared, *DEALT_OUT):
+    for case in (*(ALL[name] for name in NAMES), gathered, dense, shared, *DEALT_OUT, *GRIDS):
         training = trained(case)
         for part in {part.program: part for part in training.parts}.values():
             run = training.runs[part.name]
