@@ -1241,7 +1241,7 @@ _commcalc() {
             if [[ $cur == -* ]]; then
                 _commcalc_words --lines --format --json --output -o --no-color --help -h
             else
-                _commcalc_words job model hardware ledger compare sweep check record record-compare solve matmul shard reshard collective busbw calibrate calibrate-compare acceptance degrees verify preset presets validation schemas error
+                _commcalc_words job model hardware budget ledger compare sweep check record record-compare solve matmul shard reshard collective busbw calibrate calibrate-compare acceptance degrees verify preset presets validation schemas error
             fi ;;
         "completions")
             if [[ $cur == -* ]]; then

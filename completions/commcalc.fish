@@ -519,7 +519,7 @@ complete -c commcalc -n '__fish_seen_subcommand_from verify' -s o -r -F -d 'Writ
 complete -c commcalc -n '__fish_seen_subcommand_from verify' -l no-color -d 'No colour on a terminal.'
 complete -c commcalc -n '__fish_seen_subcommand_from verify' -l help -d 'Show this message and exit.'
 complete -c commcalc -n '__fish_seen_subcommand_from verify' -s h -d 'Show this message and exit.'
-complete -c commcalc -n '__fish_seen_subcommand_from schema' -a 'job model hardware ledger compare sweep check record record-compare solve matmul shard reshard collective busbw calibrate calibrate-compare acceptance degrees verify preset presets validation schemas error'
+complete -c commcalc -n '__fish_seen_subcommand_from schema' -a 'job model hardware budget ledger compare sweep check record record-compare solve matmul shard reshard collective busbw calibrate calibrate-compare acceptance degrees verify preset presets validation schemas error'
 complete -c commcalc -n '__fish_seen_subcommand_from schema' -l lines -d 'Of one line of jsonl, not of the document.'
 complete -c commcalc -n '__fish_seen_subcommand_from schema' -l format -x -a 'table json jsonl csv markdown' -d 'table, json, jsonl, csv or markdown [table].'
 complete -c commcalc -n '__fish_seen_subcommand_from schema' -l json -d 'Short for --format json.'

@@ -38,7 +38,7 @@ OUTPUTS = {
     "error": "common",
 }
 # Files that commands read.
-FILES = ("job", "model", "hardware")
+FILES = ("job", "model", "hardware", "budget")
 NAMES = (*FILES, *OUTPUTS)
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from commcalc.algebra.collective import Kind
+from commcalc.catalog import budget, measured, models
 from commcalc.catalog import hardware as h
 from commcalc.catalog import levels as lv
-from commcalc.catalog import measured, models
 from commcalc.catalog.about import TEXTS
 from commcalc.catalog.fields import Field
 from commcalc.catalog.sections import SECTIONS
@@ -26,6 +26,7 @@ TELLS = {
     "job": "A job file: model, hardware, degrees and work",
     "model": "A model file, by the key names of Hugging Face",
     "hardware": "A hardware file: chip and network",
+    "budget": "A budget of commcalc check: jobs, and limits on what their ledgers say",
 }
 # A file with one of these is a config.json of the Hub, which is read as it is.
 _CONFIG = ("model_type", "architectures", "text_config", "thinker_config")
@@ -44,9 +45,12 @@ class _Made(NamedTuple):
 
 
 def file_schema(kind: str) -> dict[str, Any]:
-    """The schema of a job, model or hardware file."""
+    """The schema of a job, model, hardware or budget file."""
+    head = {"title": f"commcalc {kind}", "description": TELLS[kind]}
+    if kind == "budget":
+        return assembled({**head, **_budget()})
     made = {"job": _job, "model": _model, "hardware": _hardware}[kind]()
-    return assembled({"title": f"commcalc {kind}", "description": TELLS[kind], **made.schema()})
+    return assembled({**head, **made.schema()})
 
 
 def _mapping(properties: Mapping[str, Node], required: Iterable[str] = (), **more: Any) -> dict[str, Any]:
@@ -130,6 +134,51 @@ def _job() -> _Made:
     }
     others = {f"^(?!({'|'.join(('sources', *whole))})$)": GIVEN}
     return _Made(_mapping(keys), _unless(["extends"], properties=whole, patternProperties=others))
+
+
+def _budget() -> dict[str, Any]:
+    name = {"type": "string", "minLength": 1}
+    job = Named("job", {"anyOf": [name, _job().schema()]})
+    several = {"anyOf": [
+        {"type": "array", "minItems": 1, "items": job},
+        {"type": "object", "minProperties": 1, "additionalProperties": job},
+    ]}  # fmt: skip
+    keys = {
+        "schema": {"description": "Of budgets", "const": budget.SCHEMA},
+        "name": {"description": "What the budget is called"},
+        "notes": {"description": "Anything"},
+        "job": {"description": "A preset's name, a YAML file beside the budget, or the fields", "allOf": [job]},
+        "jobs": {"description": "Several of them, in a list or by name", **several},
+        "limits": {
+            "description": "By the path of a field of ledger --json, or of a row of compare --json",
+            "type": "object", "minProperties": 1, "additionalProperties": _limit(),
+        },
+    }  # fmt: skip
+    return {
+        "type": "object", "properties": keys, "additionalProperties": False, "required": ["limits"],
+        "oneOf": [{"required": ["job"]}, {"required": ["jobs"]}],
+    }  # fmt: skip
+
+
+def _limit() -> Named:
+    number = {"anyOf": [{"type": "number"}, {"type": "string", "minLength": 1}]}
+    word = {"type": ["string", "number", "boolean"]}
+    keys = {
+        "min": {"description": "The least that is allowed, like 1 GB, 0.3 or 30%", **number},
+        "max": {"description": "The most that is allowed, like 1 GB, 0.3 or 30%", **number},
+        "measured": {"description": "What was measured; it takes the place of the prediction", **number},
+        "tolerance": {"description": "How far measured may be from the prediction, like 10%", **number},
+        "only": {"description": "Names that are allowed", "anyOf": [word, {"type": "array", "items": word}]},
+        "none": {
+            "description": "Names that are not allowed",
+            "anyOf": [word, {"type": "array", "minItems": 1, "items": word}],
+        },
+    }
+    bounds = [{"required": [key]} for key in ("tolerance", "min", "max")]
+    return Named("limit", {
+        "type": "object", "properties": keys, "additionalProperties": False, "minProperties": 1,
+        "dependentRequired": {"tolerance": ["measured"]}, "dependentSchemas": {"measured": {"anyOf": bounds}},
+    })  # fmt: skip
 
 
 _SECTIONS = {

@@ -15,9 +15,11 @@ from commcalc.catalog import presets
 from commcalc.catalog.describe import check_file
 from commcalc.document import parse_document, plain
 from commcalc.schemas import FILES, schema
-from conftest import DATA, ROOT
+from conftest import DATA, ROOT, Inside
 
-PACKAGED = [(kind, path) for kind in FILES for path in sorted((ROOT / "presets" / presets.FOLDERS[kind]).iterdir())]
+# Files that are packaged too; a budget is always one's own.
+KINDS = ("job", "model", "hardware")
+PACKAGED = [(kind, path) for kind in KINDS for path in sorted((ROOT / "presets" / presets.FOLDERS[kind]).iterdir())]
 
 
 @cache
@@ -35,11 +37,11 @@ def holds(kind: str, text: str) -> bool:
 
 
 def test_there_are_packaged_files_of_every_kind() -> None:
-    assert {kind for kind, _ in PACKAGED} == set(FILES)
+    assert {kind for kind, _ in PACKAGED} == set(KINDS) == set(FILES) - {"budget"}
     assert len(PACKAGED) > 130
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_packaged_files_hold(kind: str) -> None:
     for of, path in PACKAGED:
         if of == kind:
@@ -267,19 +269,73 @@ def refused(kind: str, text: str, folder: Path) -> bool:
     return bool(check_file(str(path), kind)[2])
 
 
-@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind in FILES for text in RIGHT[kind]])
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind in KINDS for text in RIGHT[kind]])
 def test_what_is_taken_holds(kind: str, text: str, tmp_path: Path) -> None:
     assert not refused(kind, text, tmp_path)
     assert [error.message for error in validator(kind).iter_errors(value_of(text))] == []
 
 
-@pytest.mark.parametrize(("kind", "what"), [(kind, what) for kind in FILES for what in WRONG[kind]])
+@pytest.mark.parametrize(("kind", "what"), [(kind, what) for kind in KINDS for what in WRONG[kind]])
 def test_what_is_wrong_is_refused_by_both(kind: str, what: str, tmp_path: Path) -> None:
     assert refused(kind, WRONG[kind][what], tmp_path)
     assert not holds(kind, WRONG[kind][what])
 
 
-@pytest.mark.parametrize(("kind", "what"), [(kind, what) for kind in FILES for what in BEYOND[kind]])
+@pytest.mark.parametrize(("kind", "what"), [(kind, what) for kind in KINDS for what in BEYOND[kind]])
 def test_what_no_schema_can_know(kind: str, what: str, tmp_path: Path) -> None:
     assert refused(kind, BEYOND[kind][what], tmp_path)
     assert holds(kind, BEYOND[kind][what])
+
+
+GPT = "{model: gpt3-175b, hardware: h100, parallelism: {tp: 8}}"
+LIMIT = "limits: {totals.block.tp.wire_bytes: {max: 1 GB}}"
+RIGHT_BUDGETS = [
+    f"job: {GPT}\n{LIMIT}",
+    f"job: llama-3-70b-h100\n{LIMIT}",
+    f"jobs: [llama-3-70b-h100, {GPT}]\n{LIMIT}",
+    f"schema: commcalc/budget/1\nname: x\nnotes: [a, b]\njobs: {{training: {GPT}}}\n{LIMIT}",
+    f"job: {GPT}\nlimits: {{levels.tp: {{only: nvlink}}, warnings: {{none: [tp-crosses-level]}}}}",
+    f"job: {GPT}\nlimits: {{totals.step.tp.count: {{measured: 1960, max: 2000}}}}",
+    f"job: {GPT}\nlimits: {{step.time_s: {{measured: 8 s, tolerance: 1000%}}, memory.fits: {{none: [false]}}}}",
+]
+WRONG_BUDGETS = [
+    LIMIT,
+    f"job: {GPT}",
+    f"job: {GPT}\nlimits: {{}}",
+    f"jobs: []\n{LIMIT}",
+    f"job: {GPT}\njobs: [gpt3]\n{LIMIT}",
+    f"job: 5\n{LIMIT}",
+    f"job: {GPT}\nlimit: {{}}\n{LIMIT}",
+    f"schema: commcalc/budget/2\njob: {GPT}\n{LIMIT}",
+    f"job: {GPT}\nlimits: {{step.mfu: {{}}}}",
+    f"job: {GPT}\nlimits: {{step.mfu: 0.5}}",
+    f"job: {GPT}\nlimits: {{step.mfu: {{most: 0.5}}}}",
+    f"job: {GPT}\nlimits: {{step.mfu: {{max: }}}}",
+    f"job: {GPT}\nlimits: {{step.mfu: {{tolerance: 10%}}}}",
+    f"job: {GPT}\nlimits: {{step.mfu: {{measured: 0.5}}}}",
+    f"job: {GPT}\nlimits: {{warnings: {{none: []}}}}",
+    f"job: {{model: gpt3-175b, hardwear: h100}}\n{LIMIT}",
+    f"job: {{model: gpt3-175b, parallelism: {{tp: 0}}}}\n{LIMIT}",
+]
+
+
+@pytest.mark.parametrize("text", RIGHT_BUDGETS)
+def test_a_budget_that_is_read_holds(text: str, inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "budget.yaml").write_text(text)
+    ran = inside("check", str(tmp_path / "budget.yaml"), "--json")
+    assert ran.status in (0, 1), ran.err
+    assert holds("budget", text)
+
+
+@pytest.mark.parametrize("text", WRONG_BUDGETS)
+def test_a_budget_that_is_refused_does_not(text: str, inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "budget.yaml").write_text(text)
+    assert inside("check", str(tmp_path / "budget.yaml")).status == 2
+    assert not holds("budget", text)
+
+
+def test_budgets_of_the_readme_and_the_tests_hold() -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    budgets = [text for text in blocks if re.search(r"^limits:", text, re.MULTILINE)]
+    assert budgets
+    assert all(holds("budget", text) for text in [*budgets, (DATA / "budget.yaml").read_text()])

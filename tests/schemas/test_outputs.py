@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, list[str]] = {
         "ledger --model '{hidden_size: 8192, num_hidden_layers: 10}' --tp 8",
         "ledger --model '{hidden_size: 8192, num_hidden_layers: 10}' --tp 8 --bandwidth 450GB/s --latency 3us",
         "ledger --tensors",
-        "ledger --model llama-3-8b --hardware h100 --tp 4 --layout 2d --tp-x 2 --tensors --ranks",
+        "ledger --model llama-3-8b --hardware h100 --tp 4 --layout 2d --tp-x 2 --ranks",
         "ledger --model llama-3-8b --tp 4 --layout weight-gathered --micro-batch 4 --tensors",
         "ledger --ranks",
         "ledger --model gpt3-175b --hardware h100 --tp 16 --ranks",
