@@ -141,7 +141,7 @@ COMMANDS: Mapping[str, list[str]] = {
     "verify": [
         "verify 'A[I, J_X] @ B[J, K] -> C[I, K]' --mesh X=4",
         "verify 'A[I_X, J] -> A[I, J_X]' --mesh X=4",
-        "verify --layout megatron-sp --tp 2",
+        "verify --model gpt2 --layout megatron --tp 2",
     ],
     "preset": [f"presets show {name}" for name in (*JOBS, "h100-sxm", "tpu-v5p", "mixtral-8x7b", "gemma-3-27b")],
     "presets": ["presets list", "presets list nothing-like-it", "presets list --kind model"],

@@ -51,7 +51,7 @@ def tensor(draw: st.DrawFn, name: str, dims: tuple[str, ...], mesh: dict[str, in
 
 
 @given(st.sampled_from(MESHES), st.integers(0, 2**32), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_strategy_of_a_random_product(mesh: dict[str, int], seed: int, data: st.DataObject) -> None:
     """Forward and back, any shardings, with or without a pending sum, a function, and a wanted result."""
     left = data.draw(tensor("A", ("I", "J"), mesh, pending=True))
