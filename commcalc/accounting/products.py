@@ -14,6 +14,7 @@ from commcalc.algebra.sharding import Sharding
 from commcalc.algebra.size import Size
 from commcalc.algebra.strategies import Found, Named, strategies
 from commcalc.errors import CommcalcError, ShardingError
+from commcalc.network.cost import added
 from commcalc.network.fabric import Fabric
 from commcalc.network.hierarchy import Priced
 
@@ -341,7 +342,7 @@ def _times(plan: Plan, steps: Sequence[Bill], pricing: Pricing) -> Times | None:
     seconds = [step.time_s for step in steps]
     if pricing.fabric.network is None:
         return None
-    comm = sum(time for time in seconds if time is not None)
+    comm = added(time for time in seconds if time is not None)
     if pricing.peak is None:
         return Times(comm, None, None)
     compute = sum(event.flops for event in plan.events if isinstance(event, Multiply)) / pricing.peak

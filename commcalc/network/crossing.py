@@ -270,7 +270,7 @@ def _tree(payload: int, placement: Placement, network: Network) -> Cost:
     slowest = min((rate for _, rate in channel_rates(placement, network)[:-1]), default=math.inf)
     within = 2 * payload / slowest
     down, across_ = tree_steps(sum(part - 1 for _, part in placement.parts[:-1]) + 1, domains)
-    chain = sum((part - 1) * network.levels[at].latency_s for at, part in placement.parts[:-1])
+    chain = added((part - 1) * network.levels[at].latency_s for at, part in placement.parts[:-1])
     late = 2 * chain + across_ * outer.latency_s
     steps = down + across_
     rate = outer.rate * members if crossing >= within else slowest

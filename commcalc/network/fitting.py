@@ -18,6 +18,7 @@ from operator import mul, truediv
 from typing import NamedTuple
 
 from commcalc.errors import SpecError
+from commcalc.network.cost import added
 from commcalc.network.law import Law, between
 
 # Payload in bytes, seconds.
@@ -224,7 +225,7 @@ def _law(points: Sequence[Point], factor: float) -> tuple[Law, bool]:
     found: tuple[float, ...] = ()
     for _ in range(1 + ROUNDS):
         found = _non_negative(rows, wanted, weights)
-        weights = [1 / max(abs(sum(map(mul, found, row)) - aim), _MET) for row, aim in zip(rows, wanted, strict=True)]
+        weights = [1 / max(abs(added(map(mul, found, row)) - aim), _MET) for row, aim in zip(rows, wanted, strict=True)]
     t0, rest, c = (*found, 0.0) if len(found) == 2 else found
     return Law(t0, c, 1 / (slope + rest)), rest == 0
 
@@ -240,12 +241,12 @@ def _non_negative(
     count = len(rows[0])
     columns = [[row[i] for row in rows] for i in range(count)]
     weighted = [list(map(mul, column, weights)) for column in columns]
-    scale = [sum(map(mul, column, other)) ** 0.5 or 1.0 for column, other in zip(columns, weighted, strict=True)]
+    scale = [added(map(mul, column, other)) ** 0.5 or 1.0 for column, other in zip(columns, weighted, strict=True)]
     gram = [
         [sum(map(mul, weighted[i], columns[j])) / (scale[i] * scale[j]) for j in range(count)] for i in range(count)
     ]
     aims = [sum(map(mul, weighted[i], wanted)) / scale[i] for i in range(count)]
-    all_of = sum(map(mul, weights, map(mul, wanted, wanted)))
+    all_of = added(map(mul, weights, map(mul, wanted, wanted)))
     solved = _solve([[*gram[i], aims[i]] for i in range(count)])
     if solved is not None and min(solved) > _ROUNDING**0.5 * all_of**0.5:
         return tuple(map(truediv, solved, scale))
@@ -256,7 +257,7 @@ def _non_negative(
         if solved is None or min(solved) < 0:
             continue
         # At the solution of the normal equations the squares left are those wanted less those explained.
-        left = all_of - sum(map(mul, solved, [aims[i] for i in chosen]))
+        left = all_of - added(map(mul, solved, [aims[i] for i in chosen]))
         if left < least - _ROUNDING * all_of:
             least = left
             terms = dict(zip(chosen, solved, strict=True))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from commcalc.algebra.collective import Convention, Kind
 from commcalc.errors import UsageError
-from commcalc.network.cost import Algorithm, Cost, Number, candidates, cheapest, cost_on, usual
+from commcalc.network.cost import Algorithm, Cost, Number, added, candidates, cheapest, cost_on, usual
 from commcalc.network.link import Level, Network, Topology
 from commcalc.network.placement import Placement
 
@@ -226,7 +226,7 @@ def egress_rate(placement: Placement, network: Network, kind: str = "") -> float
         found = on_level(Kind.ALL_TO_ALL, _LARGE, n, placement, index, network, Algorithm.AUTO, Convention.EXACT)
         return _LARGE * (n - 1) / n / float(found.bandwidth_s)
     if level.axes:
-        return sum((2 if span.ring else 1) * level.rate / span.hop for span in placement.spans_on(index))
+        return float(added((2 if span.ring else 1) * level.rate / span.hop for span in placement.spans_on(index)))
     if level.topology is Topology.FULL_MESH:
         return level.rate * (n - 1) / ((network.ends(index) or 2) - 1)
     return level.rate

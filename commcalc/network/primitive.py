@@ -5,7 +5,7 @@ from typing import NamedTuple
 from commcalc.algebra.collective import Convention, Kind, wire_bytes
 from commcalc.errors import UsageError
 from commcalc.network.busbw import ratio
-from commcalc.network.cost import Algorithm
+from commcalc.network.cost import Algorithm, added
 from commcalc.network.forms import MESSAGES
 from commcalc.network.hierarchy import Priced, price, ways
 from commcalc.network.link import KERNELS, Network
@@ -138,8 +138,8 @@ def _way(
     ) or price(kind, _LARGE, placement, network, name, convention)  # fmt: skip
     equal = None
     if large.cost.bandwidth_s:
-        late = sum(phase.cost.latency_s for phase in large.phases) if large.phases else large.cost.latency_s
-        sent = sum(phase.cost.bandwidth_s for phase in large.phases) if large.phases else large.cost.bandwidth_s
+        late = added(phase.cost.latency_s for phase in large.phases) if large.phases else large.cost.latency_s
+        sent = added(phase.cost.bandwidth_s for phase in large.phases) if large.phases else large.cost.bandwidth_s
         equal = round(late / sent * _LARGE)
     if found.runner_up is not None:
         found = found._replace(runner_up=None)

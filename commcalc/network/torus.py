@@ -22,7 +22,7 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from commcalc.algebra.collective import Convention, Kind
-from commcalc.network.cost import Cost, Number, timed
+from commcalc.network.cost import Cost, Number, added, timed
 from commcalc.network.forms import AG, AR, RS, Form, form, textbook
 from commcalc.network.link import Algorithm, Level, Topology, Wraparound
 
@@ -149,8 +149,8 @@ def _together(kind: Kind, spans: tuple[Span, ...], convention: Convention) -> Fo
     n = prod(span.members for span in spans)
     common = lcm(*(span.hop for span in spans))
     rates = [(2 if span.ring else 1) * common // span.hop for span in spans]
-    total = sum(rates)
-    hops = sum(span.hops for span in spans)
+    total = added(rates)
+    hops = added(span.hops for span in spans)
     if kind in (AG, RS, AR):
         over, under = (n, n) if convention is Convention.TEXTBOOK else (n - 1, n)
         through = max(_bounds(spans, rates, common, convention), key=lambda load: load[0] / load[1])
@@ -173,7 +173,7 @@ def _together(kind: Kind, spans: tuple[Span, ...], convention: Convention) -> Fo
         sent = (sum(one.sent[0] * under // one.sent[1] for one in each if one), under)
         slowest = max(loads, key=lambda load: load[0] / load[1])
         return Form(hops, sent, slowest, slowest)
-    ends = sum((1 if span.ring else span.members - 1) * span.hop for span in spans)
+    ends = added((1 if span.ring else span.members - 1) * span.hop for span in spans)
     shared = max(span.hop for span in spans)
     if kind is Kind.BROADCAST:  # along one axis after another, in small pieces: every piece crosses every axis
         through = max(((span.hop, 2 if span.ring else 1) for span in spans), key=lambda load: load[0] / load[1])
@@ -195,7 +195,7 @@ def _bounds(spans: tuple[Span, ...], rates: list[int], common: int, convention: 
         for chosen in combinations(range(len(spans)), count):
             members = prod(spans[at].members for at in chosen)
             over = members if convention is Convention.TEXTBOOK else members - 1
-            found.append((over * common, n * sum(rates[at] for at in chosen)))
+            found.append((over * common, n * added(rates[at] for at in chosen)))
     return found
 
 
@@ -220,6 +220,6 @@ def send_across(
     TPU v5e 4x4, corner to corner: bytes / (2 * 45 GB/s) + 6 hops. Source: How To Scale Your Model, part 2, question 5.
     """
     one_way = level.topology is Topology.RING and not level.two_way
-    hops = sum((span.members - 1) * span.hop if one_way else span.hops for span in spans)
+    hops = added((span.members - 1) * span.hop if one_way else span.hops for span in spans)
     one = (1, len(spans))
     return timed(Algorithm.DIRECT, Form(hops, (1, 1), one, one), payload_bytes, level.rate, level.latency_s, convention)

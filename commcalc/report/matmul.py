@@ -12,6 +12,7 @@ from commcalc.accounting.turning_points import Balance, Flip
 from commcalc.algebra.collective import Kind
 from commcalc.algebra.planner import Moved, Plan
 from commcalc.algebra.problem import Problem
+from commcalc.network.cost import added
 from commcalc.report.sharded import (
     Style,
     explain_bill,
@@ -140,7 +141,7 @@ def matmul_document(answer: Answer, told: Told, style: Style) -> dict[str, objec
         times = [bill.time_s for bill in told.backward_steps]
         document["gradient"] = {
             "wire_bytes": sum(bill.wire_bytes for bill in told.backward_steps),
-            "comm_s": None if answer.pricing.fabric.network is None else sum(time or 0.0 for time in times),
+            "comm_s": None if answer.pricing.fabric.network is None else added(time or 0.0 for time in times),
             "flops": told.backward_flops,
         }
     return document
