@@ -219,7 +219,9 @@ def _text(
 def _compared(params: Mapping[str, Any]) -> tuple[list[Compared], list[dict[str, str]]]:
     """Every combination with its answer, and the values of the fields that vary."""
     base = o.request_from(params)._replace(lenient=True)
-    varied = _varied(params)
+    varied, problems = _varied(params)
+    if problems:
+        raise_all([*problems, *_unreadable(base, varied)])
     paths = {path: option for path, option, _ in LISTS.values() if option.removeprefix("--") in varied}
     for one in base.assignments:
         if one.path in paths:
@@ -236,25 +238,45 @@ def _compared(params: Mapping[str, Any]) -> tuple[list[Compared], list[dict[str,
     found, labels = [], []
     for combined in product(*varied.values()):
         chosen = dict(zip(varied, combined, strict=True))
-        found.append(_one(_request(base, chosen)))
+        try:
+            found.append(_one(_request(base, chosen)))
+        except CommcalcError as problem:
+            raise_all(_unreadable(base, varied))
+            raise problem  # of members that are wrong together alone
         labels.append({name: chosen[name] for name in several})
     return found, labels
 
 
-def _varied(params: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The values of every list that was given, by option without its dashes."""
+def _unreadable(base: Request, varied: Mapping[str, Sequence[str]]) -> list[CommcalcError]:
+    """What is wrong with the question whatever the combination: with single values, and with members of lists."""
+    found: dict[str, CommcalcError] = {}
+    for name, values in varied.items():
+        for value in values:
+            try:
+                resolve_job(_request(base, {name: value}))
+            except CommcalcError as problem:
+                told = [one for one in problem.problems if one.status != NO_LEGAL_ANSWER]
+                found |= {one.text(): one for one in told}
+    return list(found.values())
+
+
+def _varied(params: Mapping[str, Any]) -> tuple[dict[str, list[str]], list[CommcalcError]]:
+    """The values of every list that was given, by option without its dashes; and why others cannot be read."""
     found: dict[str, list[str]] = {}
-    for name in ("models", "machines"):
+    problems: list[CommcalcError] = []
+    named = [("models", "--model", False), ("machines", "--hardware", False)]
+    for name, option, numbers in [*named, *((name, option, numbers) for name, (_, option, numbers) in LISTS.items())]:
         given = params.get(name)
-        if given is not None:
+        if given is None:
+            continue
+        try:
             # A model written as its fields has commas of its own.
-            option = {"models": "model", "machines": "hardware"}[name]
-            found[option] = [given] if given.lstrip().startswith("{") else _words(given, f"--{option}")
-    for name, (_, option, numbers) in LISTS.items():
-        given = params.get(name)
-        if given is not None:
-            found[option.removeprefix("--")] = _numbers(given, option) if numbers else _words(given, option)
-    return found
+            whole = option in ("--model", "--hardware") and given.lstrip().startswith("{")
+            values = [given] if whole else _numbers(given, option) if numbers else _words(given, option)
+            found[option.removeprefix("--")] = values
+        except CommcalcError as problem:
+            problems += problem.problems
+    return found, problems
 
 
 def _words(given: str, option: str) -> list[str]:

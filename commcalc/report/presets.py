@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 from commcalc import __version__
 from commcalc.catalog.describe import Described, Listed
@@ -164,8 +165,7 @@ def show_notes(found: Described) -> str:
     lines = ["Sources", *(f"{number} {text}" for text, number in _numbered(found).items())]
     if len(lines) == 1:
         lines = []
-    unpriced = found.derived.get(UNPRICED) or ()
-    assert isinstance(unpriced, Sequence)  # noqa: S101  (catalog.describe; mypy does not see it)
+    unpriced = cast("Sequence[str]", found.derived.get(UNPRICED) or ())
     if found.about or unpriced:
         lines += ["", "About"] if lines else ["About"]
     lines += [f"not priced yet: {part}" for part in unpriced]

@@ -198,12 +198,16 @@ def test_a_chip_without_a_peak_takes_the_next(
 
 
 def test_the_command_lines() -> None:
+    calls = (
+        "forward out_proj, forward down_proj, backward gate_up_proj, backward qkv_proj, forward embedding, "
+        "backward lm_head"
+    )
     assert plan_commands(plan()) == (
-        """Commands
+        f"""Commands
 
-    # 1: forward out_proj, forward down_proj, backward gate_up_proj, backward qkv_proj, forward embedding, backward lm_head
+    # 1: {calls}
     mpirun -np 8 ./build/all_reduce_perf -b 134217728 -e 134217728 -f 2 -d bfloat16 -t 1 -g 1 -n 20 -w 5 -c 1
-    # 2: forward out_proj, forward down_proj, backward gate_up_proj, backward qkv_proj, forward embedding, backward lm_head
+    # 2: {calls}
     mpirun -np 8 ./build/all_reduce_perf -b 67108864 -e 67108864 -f 2 -d f8e4m3 -t 1 -g 1 -n 20 -w 5 -c 1
     # 3: forward max_logit, forward target_logit, forward sum_exp
     mpirun -np 8 ./build/all_reduce_perf -b 32768 -e 32768 -f 2 -d float -t 1 -g 1 -n 20 -w 5 -c 1
@@ -213,7 +217,7 @@ def test_the_command_lines() -> None:
     mpirun -np 8 ./build/all_reduce_perf -b 8 -e 65536 -f 2 -d f8e4m3 -t 1 -g 1 -n 100 -w 20 -c 1
     # start-up latency of 3
     mpirun -np 8 ./build/all_reduce_perf -b 8 -e 65536 -f 2 -d float -t 1 -g 1 -n 100 -w 20 -c 1
-"""  # noqa: E501
+"""
     )
 
 

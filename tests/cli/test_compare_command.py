@@ -338,3 +338,32 @@ def test_wrong_lists(inside: Inside, arguments: list[str], told: str) -> None:
     ran = inside("compare", *LLAMA, *arguments)
     assert (ran.status, ran.out) == (2, "")
     assert told in ran.err
+
+
+def test_everything_that_is_wrong_with_the_lists_is_told_at_once(inside: Inside) -> None:
+    ran = inside(
+        "compare",
+        "--model",
+        "llama-3-8b",
+        "--tp",
+        "2,x",
+        "--pp",
+        "1,,2",
+        "--layout",
+        "megatron,megatronn",
+        "--zero",
+        "1,7",
+    )
+    assert (ran.status, ran.out) == (2, "")
+    for told in (
+        "'x' is no whole number",
+        "at --tp 2,x",
+        "at --pp 1,,2",
+        "did you mean megatron or",
+        "zero 7 is none of",
+    ):
+        assert told in ran.err
+    ran = inside("compare", "--model", "llama-3-8b", "--layout", "megatron,megatronn,two", "--dtype", "bf16,bf17")
+    assert ran.status == 2
+    assert all(told in ran.err for told in ("'megatronn'", "'two'", "'bf17'"))
+    assert ran.err.count("'megatronn'") == 1

@@ -110,8 +110,9 @@ def test_the_schema_refuses_what_the_reader_refuses(table: str, key: str) -> Non
             continue
         read = read_section(section, {"key": field}, table)
         refused = bool(read.problems) or refused_later(key, read.values["key"])
-        value: Any = plain(section)
-        known = validator.is_valid(value["key"])  # type: ignore[index]
+        value = plain(section)
+        assert isinstance(value, dict)
+        known = validator.is_valid(value["key"])
         if known == refused and not (refused and text in unknowable):
             wrong.append(f"{text}: the reader {'refuses' if refused else 'takes'} it")
     assert wrong == []
