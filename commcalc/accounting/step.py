@@ -45,6 +45,12 @@ class StageTime(NamedTuple):
     once_exposed: Mapping[str, float]
 
     @property
+    def exposed_share(self) -> float:
+        """What of the time of a microbatch is communication that nothing hides."""
+        whole = self.compute_s + self.exposed_s
+        return self.exposed_s / whole if whole else 0.0
+
+    @property
     def compute_s(self) -> float:
         """Of one microbatch."""
         return self.forward_s + self.backward_s + self.recompute_s

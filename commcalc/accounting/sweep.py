@@ -64,14 +64,6 @@ class Found(NamedTuple):
     step: Step | None
     stages: tuple[dict[str, Any], ...] | None
 
-    @property
-    def exposed_share(self) -> float | None:
-        """What of a block's time is communication that nothing hides."""
-        if self.block is None:
-            return None
-        whole = self.block.compute_s + self.block.exposed_s
-        return self.block.exposed_s / whole if whole else 0.0
-
 
 def found_at(asked: Question, *, whole: bool = False) -> Found:
     """The numbers of one point, as `ledger` has them; raises what it raises. ``whole``: the step and its stages too."""

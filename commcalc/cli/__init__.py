@@ -13,25 +13,26 @@ from commcalc import __version__
 if TYPE_CHECKING:
     import typer
 
-# Subcommand: the module behind it, and in that the function, or the group of its own subcommands.
+# Subcommands, each with what it does: in the module of its name, a function or the group of its own subcommands.
+# Help tells the words from here, and loads none of them.
 COMMANDS = {
-    "ledger": "ledger",
-    "compare": "compare",
-    "check": "check",
-    "record": "record",
-    "matmul": "matmul",
-    "reshard": "reshard",
-    "shard": "shard",
-    "collective": "collective",
-    "busbw": "busbw",
-    "calibrate": "calibrate",
-    "degrees": "degrees",
-    "solve": "solve",
-    "sweep": "sweep",
-    "verify": "verify",
-    "presets": "presets",
-    "schema": "schema",
-    "completions": "completions",
+    "ledger": "What a block, a stage and a step move, how long it takes, and whether it fits.",
+    "compare": "Layouts, degrees and machines side by side: a row for every combination.",
+    "check": "Hold jobs against a budget: exit status 1 where a limit is broken.",
+    "record": "An experiment's record with its predictions; with compare, measured beside predicted.",
+    "matmul": "Every way to run a sharded matmul, and the cheapest.",
+    "reshard": "The cheapest collectives from one sharding to another.",
+    "shard": "Local shape, bytes and copies of a sharded tensor.",
+    "collective": "One collective by every algorithm, or primitives compared.",
+    "busbw": "Any one of time, algbw and busbw gives the others.",
+    "calibrate": "Measured links from benchmark logs.",
+    "degrees": "Which TP degrees are legal, and the rule that forbids others.",
+    "solve": "Limits found by pricing: the largest TP, the smallest batch, the best mix.",
+    "sweep": "The ledger at every point of a grid of options, a line each, streamed.",
+    "verify": "Run the layouts on simulated devices and compare.",
+    "presets": "Models, machines and jobs by name; check and import files.",
+    "schema": "JSON Schemas of what is written and of the files that are read.",
+    "completions": "Print the completion script of a shell.",
 }
 INTERRUPTED = 130
 HELP = """How many bytes a sharding moves, over which links, and how long.
@@ -148,7 +149,7 @@ def _lowered(message: str) -> str:
 
 
 def application(args: Sequence[str] | None = None) -> typer.Typer:
-    """The command tree; with ``args`` that name a subcommand, that one alone is loaded."""
+    """The command tree; with ``args`` that name a subcommand, that one alone is loaded, and none with others."""
     import typer
 
     app = typer.Typer(
@@ -169,11 +170,18 @@ def application(args: Sequence[str] | None = None) -> typer.Typer:
             write(f"commcalc {__version__}\n")
             raise typer.Exit
 
-    wanted = [args[0]] if args and args[0] in COMMANDS else list(COMMANDS)
-    for name in wanted:
-        found = getattr(import_module(f"commcalc.cli.{COMMANDS[name]}"), COMMANDS[name])
+    if args is not None and COMMANDS.keys().isdisjoint(args):
+        for name, told in COMMANDS.items():
+            app.command(name, help=told)(_not_asked_for)
+        return app
+    for name in [args[0]] if args and args[0] in COMMANDS else COMMANDS:
+        found = getattr(import_module(f"commcalc.cli.{name}"), name)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
             app.command(name)(found)
     return app
+
+
+def _not_asked_for() -> None:
+    """In the place of a command that the arguments do not name."""

@@ -91,12 +91,11 @@ def row_record(one: Compared, label: Mapping[str, str]) -> dict[str, Any]:
 def _block(one: Compared) -> dict[str, Any]:
     total = None if one.priced is None else one.priced.totals["block"]["all"]
     block = one.outlook.step.block if one.outlook and one.outlook.step else None
-    whole = block.compute_s + block.exposed_s if block else 0.0
     together = block.compute_s + block.comm_s if block else 0.0
     return _moved(total) | {
         "compute_s": block.compute_s if block else None,
         "exposed_s": block.exposed_s if block else None,
-        "exposed_share": block.exposed_s / whole if block and whole else None,
+        "exposed_share": block.exposed_share if block else None,
         "share": block.comm_s / together if block and together else None,
     }
 

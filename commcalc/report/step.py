@@ -94,13 +94,12 @@ def _decode(decode: Decode) -> dict[str, object]:
 
 def _block(step: Step) -> dict[str, object]:
     block = step.block
-    whole = block.compute_s + block.exposed_s
     return {
         "flops": step.block_flops,
         "compute_s": block.compute_s,
         "comm_s": block.comm_s,
         "exposed_s": block.exposed_s,
-        "exposed_share": block.exposed_s / whole if whole else 0.0,
+        "exposed_share": block.exposed_share,
     }
 
 

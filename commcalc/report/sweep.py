@@ -56,7 +56,7 @@ def document_of(found: Found) -> dict[str, Any]:
     return {
         "totals": totals,
         "memory": memory_document(fullest(found.memory)) if found.memory else None,
-        "block": {"exposed_share": found.exposed_share},
+        "block": {"exposed_share": found.block.exposed_share if found.block else None},
     }
 
 

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from conftest import environment
+from commcalc.cli import COMMANDS
+from conftest import Inside, environment
 
 HEAVY = ["numpy", "rich.table", "rich.console", "pydantic", "asyncio", "pytest", "hypothesis", "commcalc.simulate"]
 
@@ -68,3 +69,13 @@ def test_help_of_one_command_loads_only_that_command() -> None:
 
 def test_what_is_loaded_is_seen() -> None:
     assert loaded("import numpy", HEAVY)[0] == "numpy"
+
+
+def test_help_loads_no_command() -> None:
+    modules = [f"commcalc.cli.{name}" for name in COMMANDS]
+    assert loaded(command("--help"), [*HEAVY, *modules, "commcalc.accounting.ledger", "yaml"]) == []
+
+
+def test_help_tells_of_each_command_what_its_own_help_begins_with(inside: Inside) -> None:
+    for name, told in COMMANDS.items():
+        assert " ".join(inside(name, "--help").out.split("\n\n")[1].split()) == told, name
